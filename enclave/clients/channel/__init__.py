@@ -1,0 +1,1 @@
+"""The clients' side of the channel: certificate bootstrap, calls, resumable upload."""
