@@ -40,10 +40,11 @@ class EnclaveClient:
         self,
         endpoint: str,
         server_certificate: bytes,
+        *,
         client_key_pem: bytes,
         client_certificate_pem: bytes,
         plan: str,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 -- frozen
+        timeouts: Timeouts = Timeouts(),
     ) -> None:
         raise NotImplementedError
 
