@@ -1,0 +1,79 @@
+"""Exit codes of `doubleblind`: one number a stage, stable, documented in docs/cli.md."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from enclave.core.errors import Refusal
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status says."""
+
+    OK = 0
+    MISUSE = 1
+    MALFORMED = 2
+    SIGNATURE = 3
+    ENDORSEMENT = 4
+    POLICY = 5
+    BUDGET = 6
+    UNREACHABLE = 7
+    UPLOAD = 8
+    RUN = 9
+    RECEIPT = 10
+    INCOMPLETE = 11
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "done; every check the command makes was verified",
+    ExitCode.MISUSE: "misuse of the command, an unsafe state directory, or an unexpected fault",
+    ExitCode.MALFORMED: "a document, an artifact or evidence is malformed",
+    ExitCode.SIGNATURE: "a signature, a binding or attestation evidence was refused",
+    ExitCode.ENDORSEMENT: "an endorsement (certificate, collateral) is missing or not valid now",
+    ExitCode.POLICY: "a policy, the plan, an approval, a grant or the session refuses",
+    ExitCode.BUDGET: "a budget or the number of runs is spent",
+    ExitCode.UNREACHABLE: "the enclave can not be reached, or did not answer in time",
+    ExitCode.UPLOAD: "an upload or a disk write failed; what was acknowledged stays",
+    ExitCode.RUN: "the run or the release was refused; no result came out",
+    ExitCode.RECEIPT: "the receipt does not prove what it claims",
+    ExitCode.INCOMPLETE: "the audit found no fault but could not check everything",
+}
+
+_BY_STAGE: dict[str, ExitCode] = {
+    "document": ExitCode.MALFORMED,
+    "sealed": ExitCode.MALFORMED,
+    "model": ExitCode.RUN,
+    "binding": ExitCode.SIGNATURE,
+    "plan": ExitCode.POLICY,
+    "approval": ExitCode.POLICY,
+    "grant": ExitCode.POLICY,
+    "session": ExitCode.POLICY,
+    "client": ExitCode.POLICY,
+    "channel": ExitCode.UNREACHABLE,
+    "upload": ExitCode.UPLOAD,
+    "isolation": ExitCode.RUN,
+    "run": ExitCode.RUN,
+    "release": ExitCode.RUN,
+    "receipt": ExitCode.RECEIPT,
+    "state": ExitCode.MISUSE,
+    "protocol": ExitCode.MISUSE,
+}
+
+_BY_CODE: dict[str, ExitCode] = {
+    "grant_run_budget_spent": ExitCode.BUDGET,
+    "audit_incomplete": ExitCode.INCOMPLETE,
+}
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code of anything that ended a command."""
+    if isinstance(error, Refusal):
+        if error.code in _BY_CODE:
+            return _BY_CODE[error.code]
+        return _BY_STAGE.get(error.stage, ExitCode.MISUSE)
+    declared = getattr(error, "exit_code", None)  # attestation errors carry their own
+    if isinstance(declared, int) and declared in ExitCode.__members__.values():
+        return ExitCode(declared)
+    if isinstance(error, OSError):
+        return ExitCode.UPLOAD if isinstance(error.errno, int) else ExitCode.MISUSE
+    return ExitCode.MISUSE

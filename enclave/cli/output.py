@@ -1,0 +1,100 @@
+"""What a command prints: people get text, `--json` gets one object on the last line of stdout.
+
+Progress and warnings go to stderr, colour only to a terminal (NO_COLOR respected).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+Advance = Callable[[int, int], None]
+
+
+class Output:
+    """The two streams of one command."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+    def say(self, text: str = "", *, style: str = "") -> None:
+        """A line for people; `--json` drops it."""
+        if not self.as_json:
+            self._out.print(Text(text, style=style))
+
+    def heading(self, text: str) -> None:
+        """A line that begins a section."""
+        if not self.as_json:
+            self._out.print()
+            self._out.print(Text(text, style="bold"))
+
+    def done(self, text: str) -> None:
+        """A line that reports a finished step."""
+        if not self.as_json:
+            self._out.print(Text.assemble(("✓ ", "green"), text))
+
+    def facts(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Names and values in two columns."""
+        if self.as_json:
+            return
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, value in rows:
+            self._out.print(Text.assemble(("  " + name.ljust(width + 2), "dim"), value))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+        """A plain table."""
+        if self.as_json:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*row)
+        wrapped = Console(
+            file=sys.stdout, highlight=False, width=None if self._out.is_terminal else 120
+        )
+        wrapped.print(table)
+
+    def next_step(self, text: str) -> None:
+        """The command that comes next."""
+        if not self.as_json:
+            self._out.print(Text.assemble(("→ ", "cyan"), ("Next: ", "bold"), text))
+
+    def warn(self, text: str) -> None:
+        """A line on stderr, with `--json` too."""
+        self._err.print(Text.assemble(("! ", "yellow bold"), (text, "yellow")))
+
+    def alarm(self, title: str, text: str) -> None:
+        """A warning that can not be overlooked, on stderr."""
+        if self._err.is_terminal:
+            self._err.print(Panel(escape(text), title=escape(title), border_style="red bold"))
+        else:
+            self._err.print(Text(f"!!! {title}: {text}"))
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """The command's result: the last line of stdout with `--json`."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(value, sort_keys=True) + "\n")
+            sys.stdout.flush()
+
+    @contextmanager
+    def progress(self, title: str, *, unit: str = "bytes") -> Iterator[Advance]:
+        """A bar on stderr for long work; only on a terminal, never with `--json`."""
+        if self.as_json or not self._err.is_terminal:
+            yield lambda _done, _total: None
+            return
+        from enclave.cli.progress import open_bar
+
+        with open_bar(self._err, title, unit=unit) as advance:
+            yield advance
