@@ -95,6 +95,11 @@ class EvidenceBundle:
         )
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each item, in order."""
+        return tuple(item.kind for item in self.items)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of `to_bytes()` as 64 lower hex digits."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
