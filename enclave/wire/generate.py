@@ -22,7 +22,7 @@ def generate_wire_code(protos: Path, destination: Path) -> tuple[Path, ...]:
 
     `destination` becomes the package `enclave.wire.generated`.
     """
-    from grpc_tools import protoc
+    from grpc_tools import protoc  # type: ignore[import-untyped]
 
     sources = sorted(path.relative_to(protos) for path in protos.rglob("*.proto"))
     if not sources:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from attestation.errors import Check, Finding
+
 SERVER_NAME = "enclave.invalid"
 """The one DNS name in every server certificate; RFC 6761 reserves `.invalid`."""
 
@@ -18,14 +20,13 @@ SEGMENT_BYTES = 1024 * 1024
 ACKNOWLEDGE_BYTES = 16 * SEGMENT_BYTES
 """What is made durable and acknowledged together."""
 
+MAX_MISSING_RUNS = 4096
+"""How many runs of missing segments a status lists."""
+
 WATCH_SECONDS = 5.0
 """A facade's `watch_run` yields at least this often, repeating itself if nothing moved."""
 
-ARTIFACT_OWNERS: Mapping[str, str] = {
-    "model": "model_owner",
-    "suite": "evaluator",
-    "bundle": "evaluator",
-}
+PROGRESS_STATES = ("running", "finished", "refused")
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,12 @@ class UploadStatus:
         return self.total_segments > 0 and self.missing_segments == 0
 
 
-MAX_MISSING_RUNS = 4096
+@dataclass(frozen=True)
+class UploadAcknowledged:
+    """Segments that just became durable, and how many are missing still."""
+
+    durable: tuple[SegmentRun, ...]
+    missing_segments: int
 
 
 @dataclass(frozen=True)
@@ -127,11 +133,16 @@ class UploadReport:
 
 @dataclass(frozen=True)
 class RefusalDetail:
-    """The caller's latest refusal in full, every finding included."""
+    """A refusal in full: of the protocol, or of attestation with its findings and checks.
+
+    `attestation_stage` is empty for a refusal of the protocol.
+    """
 
     stage: str
     code: str
-    expected: str
-    got: str
-    hint: str
-    findings: tuple[Mapping[str, str], ...] = field(default=())
+    expected: str = ""
+    got: str = ""
+    hint: str = ""
+    attestation_stage: str = ""
+    findings: tuple[Finding, ...] = field(default=())
+    checks: tuple[Check, ...] = field(default=())

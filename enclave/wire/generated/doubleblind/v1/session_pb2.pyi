@@ -391,19 +391,23 @@ class GetFindingsReply(_message.Message):
 
     REFUSAL_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
+    CHECKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
+    @_builtins.property
+    def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Check]: ...
     def __init__(
         self,
         *,
         refusal: Global___Refusal | None = ...,
         findings: _abc.Iterable[Global___Finding] | None = ...,
+        checks: _abc.Iterable[Global___Check] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "findings", b"findings", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "checks", b"checks", "findings", b"findings", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__refusal: _TypeAlias = _typing.Literal["refusal"]  # noqa: Y015
     _WhichOneofArgType__refusal: _TypeAlias = _typing.Literal["_refusal", b"_refusal"]  # noqa: Y015
@@ -420,11 +424,14 @@ class Refusal(_message.Message):
     EXPECTED_FIELD_NUMBER: _builtins.int
     GOT_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
+    ATTESTATION_STAGE_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     code: _builtins.str
     expected: _builtins.str
     got: _builtins.str
     hint: _builtins.str
+    attestation_stage: _builtins.str
+    """parse, verify, endorse, appraise, ...; only in findings"""
     def __init__(
         self,
         *,
@@ -433,10 +440,11 @@ class Refusal(_message.Message):
         expected: _builtins.str = ...,
         got: _builtins.str = ...,
         hint: _builtins.str = ...,
+        attestation_stage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "expected", b"expected", "got", b"got", "hint", b"hint", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attestation_stage", b"attestation_stage", "code", b"code", "expected", b"expected", "got", b"got", "hint", b"hint", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -450,10 +458,12 @@ class Finding(_message.Message):
     FIELD_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     GOT_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
     check: _builtins.str
     field: _builtins.str
     expected: _builtins.str
     got: _builtins.str
+    code: _builtins.str
     def __init__(
         self,
         *,
@@ -461,11 +471,35 @@ class Finding(_message.Message):
         field: _builtins.str = ...,
         expected: _builtins.str = ...,
         got: _builtins.str = ...,
+        code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "expected", b"expected", "field", b"field", "got", b"got"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "code", b"code", "expected", b"expected", "field", b"field", "got", b"got"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finding: _TypeAlias = Finding  # noqa: Y015
+
+@_typing.final
+class Check(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    state: _builtins.str
+    """verified, failed or not_checked"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Check: _TypeAlias = Check  # noqa: Y015
