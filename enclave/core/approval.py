@@ -147,7 +147,9 @@ def verify_approval(envelope: bytes, plan: Plan, now: datetime) -> Approval:
         raise ApprovalRefused(
             "approval_signature", expected=f"a signature by the plan's {party.role}"
         ) from None
-    statement = read_statement(verified, PLAN_APPROVAL_TYPE, ("plan",), max_bytes=_MAX_PAYLOAD)
+    statement = read_statement(
+        verified.payload, PLAN_APPROVAL_TYPE, ("plan",), max_bytes=_MAX_PAYLOAD
+    )
     fields = Fields(statement.predicate, "approval")
     role = fields.constant("role", *ROLES)
     fields.constant("decision", APPROVE)

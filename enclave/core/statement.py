@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from enclave.core.canonical import parse_canonical, print_canonical
-from enclave.core.dsse import VerifiedPayload
-from enclave.core.errors import DocumentRefused
 from enclave.core.fields import Fields
 from enclave.core.vocabulary import DIGEST_SIZE
 
@@ -38,12 +36,10 @@ class Statement:
 
 
 def read_statement(
-    verified: VerifiedPayload, predicate_type: str, names: tuple[str, ...], *, max_bytes: int
+    payload: bytes, predicate_type: str, names: tuple[str, ...], *, max_bytes: int
 ) -> Statement:
     """Read a statement of one predicate type about exactly these subjects, in this order."""
-    if not isinstance(verified, VerifiedPayload):
-        raise DocumentRefused("statement_not_verified", expected="a VerifiedPayload")
-    fields = Fields(parse_canonical(verified.payload, max_bytes=max_bytes), "statement")
+    fields = Fields(parse_canonical(payload, max_bytes=max_bytes), "statement")
     fields.constant("_type", STATEMENT_TYPE)
     fields.constant("predicateType", predicate_type)
     entries = fields.array("subject", len(names), len(names))
