@@ -145,7 +145,8 @@ class Fields:
 
     # Three-valued rules.
 
-    def _is_unconstrained(self, name: str) -> bool:
+    def is_unconstrained(self, name: str) -> bool:
+        """Whether somebody wrote the word; then the field counts as read."""
         if self._value.get(name) != UNCONSTRAINED:
             return False
         self._read.add(name)
@@ -161,33 +162,49 @@ class Fields:
 
     def bound(self, name: str, low: int, high: int) -> int | Unconstrained:
         """An integer in [low, high], or `unconstrained`."""
-        if self._is_unconstrained(name):
+        if self.is_unconstrained(name):
             return UNCONSTRAINED
         return self.integer(name, low, high)
 
     def digests(self, name: str, size: int) -> tuple[str, ...] | Unconstrained:
         """An ascending list of distinct hex strings of `size` bytes, or `unconstrained`."""
-        if self._is_unconstrained(name):
+        if self.is_unconstrained(name):
             return UNCONSTRAINED
         values = [
             self._hex_digits(name, entry, size) for entry in self.array(name, 1, _MAX_ENTRIES)
         ]
         return self._ascending(name, values)
 
-    def names(self, name: str, *allowed: str) -> tuple[str, ...] | Unconstrained:
-        """An ascending list of distinct identifiers (of `allowed` if given), or `unconstrained`."""
-        if self._is_unconstrained(name):
+    def names(self, name: str, spelling: re.Pattern[str]) -> tuple[str, ...] | Unconstrained:
+        """An ascending list of distinct strings that all match `spelling`, or `unconstrained`."""
+        if self.is_unconstrained(name):
             return UNCONSTRAINED
         values = self.array(name, 1, _MAX_ENTRIES)
+        if not all(isinstance(entry, str) and spelling.match(entry) for entry in values):
+            raise self._refuse("field_value", name, f"strings of the form {spelling.pattern}")
+        return self._ascending(name, values)
+
+    def matching(self, name: str, spelling: re.Pattern[str]) -> str | Unconstrained:
+        """A string that matches `spelling`, or `unconstrained`."""
+        if self.is_unconstrained(name):
+            return UNCONSTRAINED
+        value: str = self._take(name, str, "string")
+        if spelling.match(value) is None:
+            raise self._refuse("field_value", name, f"the form {spelling.pattern}")
+        return value
+
+    # Lists that can not be left open.
+
+    def choice(self, name: str, *allowed: str) -> tuple[str, ...]:
+        """An ascending list of distinct words of `allowed`."""
+        values = self.array(name, 1, len(allowed))
         for entry in values:
-            if not isinstance(entry, str) or _IDENTIFIER.match(entry) is None:
-                raise self._refuse("field_value", name, "identifiers")
-            if allowed and entry not in allowed:
+            if not isinstance(entry, str) or entry not in allowed:
                 raise self._refuse("field_value", name, " or ".join(allowed), repr(entry))
         return self._ascending(name, values)
 
     def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
-        """An ascending list of distinct integers in [low, high]; it can not be left open."""
+        """An ascending list of distinct integers in [low, high]."""
         values = self.array(name, 1, _MAX_ENTRIES)
         for entry in values:
             if type(entry) is not int or not low <= entry <= high:

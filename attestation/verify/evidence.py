@@ -15,7 +15,7 @@ from attestation.types.claims import Claims
 from attestation.types.evidence import SIMULATED, EvidenceBundle, TrustRoots
 from attestation.types.result import _VERIFIED, VerifiedEvidence
 from attestation.verify.checklist import Checklist
-from attestation.verify.simulated import verify_simulated
+from attestation.verify.simulated import record_simulated
 
 VERIFIABLE_KINDS = (SIMULATED,)
 """Kinds whose verifier exists. Evidence of any other kind is refused, never passed over."""
@@ -53,7 +53,7 @@ def verify_evidence(
     claims: list[Claims] = []
     valid_until: list[datetime] = []
     for label, report in zip(item_labels(bundle.kinds), reports, strict=True):
-        verified = verify_simulated(
+        verified = record_simulated(
             report, roots=simulated_roots, now=now, label=label, checks=checks
         )
         if verified is not None:

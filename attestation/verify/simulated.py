@@ -22,7 +22,7 @@ from attestation.types.claims import SimulatedClaims
 from attestation.verify.checklist import Checklist
 
 
-def verify_simulated(
+def record_simulated(
     report: SimulatedReport,
     *,
     roots: Sequence[x509.Certificate],
@@ -30,7 +30,7 @@ def verify_simulated(
     label: str,
     checks: Checklist,
 ) -> tuple[SimulatedClaims, datetime] | None:
-    """Verify one report, recording every check under `label`.
+    """Verify one report: record every check under `label`, for the caller to raise.
 
     Returns the claims and the last moment at which they hold, or None where a
     check failed (`checks` then raises).
