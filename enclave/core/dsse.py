@@ -9,7 +9,6 @@ can make a second valid envelope out of one.  Signing is deterministic
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,12 +69,11 @@ def encode_pae(payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def read_envelope(value: Mapping[str, Any], path: str, *, max_payload: int) -> Envelope:
-    """Read an envelope object out of a larger document."""
-    fields = Fields(value, path)
+def read_envelope(fields: Fields, *, max_payload: int) -> Envelope:
+    """Read an envelope object, alone or out of a larger document."""
     payload = fields.base64("payload", max_size=max_payload)
     fields.constant("payloadType", IN_TOTO_PAYLOAD)
-    signature = Fields(fields.array("signatures", 1, 1)[0], f"{path}.signatures[0]")
+    signature = Fields(fields.array("signatures", 1, 1)[0], "envelope.signatures[0]")
     fields.done()
     envelope = Envelope(
         payload,
@@ -90,7 +88,7 @@ def parse_envelope(data: bytes, *, max_payload: int) -> Envelope:
     """Parse an envelope (canonical bytes, closed)."""
     # Base64 grows by a third; the rest of the envelope is below 512 bytes.
     document = parse_canonical(data, max_bytes=max_payload * 4 // 3 + 512)
-    return read_envelope(document, "envelope", max_payload=max_payload)
+    return read_envelope(Fields(document, "envelope"), max_payload=max_payload)
 
 
 def sign_envelope(payload: bytes, signing_key: ec.EllipticCurvePrivateKey) -> Envelope:

@@ -130,9 +130,7 @@ def _read_facts(payload: bytes) -> RunFacts:
 def parse_receipt(data: bytes) -> Receipt:
     """Parse a receipt file (canonical bytes, closed)."""
     fields = Fields(parse_canonical(data, max_bytes=MAX_RECEIPT_BYTES), "receipt")
-    envelope = read_envelope(
-        fields.mapping("envelope", 3, 3), "receipt.envelope", max_payload=_MAX_PAYLOAD
-    )
+    envelope = read_envelope(fields.object("envelope"), max_payload=_MAX_PAYLOAD)
     closing = fields.object("closing")
     evidence = closing.base64("evidence", max_size=MAX_BUNDLE_BYTES)
     closing.done()
