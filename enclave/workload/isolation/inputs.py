@@ -1,0 +1,140 @@
+"""Files for /bundle and /suite: descriptors from the broker, copied by trusted stage two.
+
+The trees are fresh tmpfs mounts of limited size; Landlock makes them
+read-only afterwards.  Paths are validated on both sides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from enclave.core.errors import RunRefused
+from enclave.core.fields import Fields
+from enclave.workload.frames import receive_frame, send_frame
+
+TREES: Final = ("bundle", "suite")
+_BATCH: Final = 64
+_MAX_DEPTH: Final = 16
+_CHUNK: Final = 1024 * 1024
+_COMPONENT = re.compile(r"[A-Za-z0-9_@+=,-][A-Za-z0-9_.@+=, -]{0,127}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file: its tree (`bundle` or `suite`), relative path, size and a readable descriptor."""
+
+    tree: str
+    path: str
+    size: int
+    descriptor: int
+
+
+def split_safe_path(path: str) -> tuple[str, ...]:
+    """The components of a safe relative path; refused otherwise (`input_path`).
+
+    Printable ASCII components that do not start with a dot, at most 16 of
+    them, no empty one: nothing that names a parent, a root or a hidden file.
+    """
+    parts = tuple(path.split("/"))
+    if len(parts) > _MAX_DEPTH or not all(_COMPONENT.match(part) for part in parts):
+        raise RunRefused("input_path", expected="a safe relative path")
+    return parts
+
+
+def send_inputs(control: socket.socket, files: Sequence[InputFile]) -> None:
+    """The broker's side: send every file; the caller keeps its descriptors."""
+    for file in files:
+        split_safe_path(file.path)
+    batches = [files[i : i + _BATCH] for i in range(0, len(files), _BATCH)] or [()]
+    for number, batch in enumerate(batches, 1):
+        message = {
+            "event": "inputs",
+            "files": [{"tree": f.tree, "path": f.path, "size": f.size} for f in batch],
+            "last": number == len(batches),
+        }
+        send_frame(control, message, [f.descriptor for f in batch])
+
+
+def receive_inputs(control: socket.socket, root: str = "/") -> int:
+    """Stage two's side: write all files beneath `root`; returns their number."""
+    count = 0
+    last = False
+    while not last:
+        message, descriptors = receive_frame(control, max_descriptors=_BATCH)
+        try:
+            fields = Fields(message, "inputs")
+            fields.constant("event", "inputs")
+            last = fields.flag("last")
+            files = list(_parse_files(fields.array("files", 0, _BATCH), descriptors))
+            fields.done()
+            for file in files:
+                _write_file(os.path.join(root, file.tree), file)
+            count += len(files)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+    return count
+
+
+def _parse_files(entries: Sequence[Any], descriptors: Sequence[int]) -> Iterator[InputFile]:
+    if len(entries) != len(descriptors):
+        raise RunRefused("input_descriptors", expected="one descriptor a file")
+    for entry, descriptor in zip(entries, descriptors, strict=True):
+        fields = Fields(entry, "inputs.files")
+        yield InputFile(
+            tree=fields.constant("tree", *TREES),
+            path=fields.text("path", max_length=1024),
+            size=fields.integer("size", 0, 2**40),
+            descriptor=descriptor,
+        )
+        fields.done()
+
+
+def _write_file(tree: str, file: InputFile) -> None:
+    *folders, name = split_safe_path(file.path)
+    directory = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            directory = _enter_folder(directory, folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            target = os.open(name, flags, 0o444, dir_fd=directory)
+        except FileExistsError:
+            raise RunRefused("input_duplicate", expected="each path once") from None
+        try:
+            _copy(file, target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(directory)
+
+
+def _enter_folder(directory: int, folder: str) -> int:
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o755, dir_fd=directory)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(folder, flags, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def _copy(file: InputFile, target: int) -> None:
+    offset = 0
+    try:
+        while offset < file.size:
+            chunk = os.pread(file.descriptor, min(_CHUNK, file.size - offset), offset)
+            if not chunk:
+                raise RunRefused("input_size", expected=f"{file.size} bytes", got=f"{offset}")
+            written = 0
+            while written < len(chunk):
+                written += os.write(target, chunk[written:])
+            offset += len(chunk)
+    except OSError:
+        raise RunRefused("input_too_large", expected="files within the size limit") from None

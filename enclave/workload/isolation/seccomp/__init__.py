@@ -1,0 +1,1 @@
+"""seccomp filters: one reviewed text file a compartment, assembled here to classic BPF."""
