@@ -1,0 +1,148 @@
+"""The gRPC server of the network compartment."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from enclave.wire.allocator import keep_memory_flat
+from enclave.wire.errors import ChannelRefused
+from enclave.wire.methods import SERVICE
+from enclave.wire.transport import server_options
+from enclave.workload.service.calls import CallBorder
+from enclave.workload.service.facade import EnclaveFacade
+from enclave.workload.service.identity import ServerIdentity
+from enclave.workload.service.peers import PeerRegistry, caller_key
+from enclave.workload.service.servicer import EnclaveServicer
+
+_THREADS = 32
+# Below the threads: a call that gRPC accepted always finds one.
+_CONCURRENT_CALLS = 28
+_STOP_SECONDS = 2.0
+_TLS_HANDSHAKE_RECORD = 0x16
+
+
+class RunningServer:
+    """A server that is listening."""
+
+    def __init__(self, server: grpc.Server, port: int, peers: PeerRegistry) -> None:
+        self._server = server
+        self._peers = peers
+        self.port = port
+
+    def plans_changed(self) -> None:
+        """Call it after every change of `facade.plans()`: pins anew, cuts removed parties off."""
+        self._peers.refresh()
+
+    def stop(self, grace: float = _STOP_SECONDS) -> None:
+        """Take no more calls, end live ones after `grace` seconds, and return then."""
+        self._server.stop(grace).wait()
+
+
+def serve_enclave(
+    facade: EnclaveFacade, tls: ServerIdentity, listen: str, *, production: bool
+) -> RunningServer:
+    """Serve on `listen` (`host:port`, port 0 for any free one).
+
+    Reflection is offered only outside production.  Raises ChannelRefused
+    `listen_failed`, `tls12_accepted`.
+    """
+    keep_memory_flat()
+    peers = PeerRegistry(facade.plans, tls)
+    border = CallBorder(peers, production=production)
+    server = grpc.server(
+        ThreadPoolExecutor(_THREADS, thread_name_prefix="call"),
+        options=server_options(),
+        maximum_concurrent_rpcs=_CONCURRENT_CALLS,
+    )
+    handlers = EnclaveServicer(facade, border).handlers()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    _add_health(server, peers)
+    if not production:
+        _add_reflection(server)
+    try:
+        port = server.add_secure_port(listen, peers.credentials())
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ChannelRefused("listen_failed", expected="a free address", got=listen)
+    server.start()
+    try:
+        _refuse_tls12(listen, port)
+    except BaseException:
+        server.stop(None)
+        raise
+    return RunningServer(server, port, peers)
+
+
+class _PinnedHealth(health.HealthServicer):
+    """Health for parties: a stranger with a delegated certificate learns nothing here either."""
+
+    def __init__(self, peers: PeerRegistry) -> None:
+        super().__init__()
+        self._peers = peers
+
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 -- protobuf
+        try:
+            self._peers.refuse_stranger(caller_key(context))
+        except Exception:  # noqa: BLE001 -- whatever it was, no answer
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "peer_unknown")
+        return super().Check(request, context)
+
+    def Watch(  # noqa: N802 -- protobuf
+        self,
+        request: Any,  # noqa: ARG002 -- the base class's
+        context: grpc.ServicerContext,
+        send_response_callback: Any = None,  # noqa: ARG002
+    ) -> Any:
+        """Not offered: it would hold a call open for ever."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "use Check")
+
+
+def _add_health(server: grpc.Server, peers: PeerRegistry) -> None:
+    servicer = _PinnedHealth(peers)
+    for service in ("", SERVICE):
+        servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+
+def _add_reflection(server: grpc.Server) -> None:
+    from grpc_reflection.v1alpha import reflection
+
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+
+
+def _refuse_tls12(listen: str, port: int) -> None:
+    """Offer TLS 1.2 to the server itself: an answer with a handshake record is a refusal.
+
+    gRPC has no option for it: `enclave.wire` sets an environment variable that must be
+    there before the C core is loaded.  Somebody may have imported grpc first.
+    """
+    host = listen.rpartition(":")[0].strip("[]")
+    host = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent: only the first answer is looked at
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    probe = context.wrap_bio(incoming, outgoing)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        probe.do_handshake()
+    first = b""
+    with socket.create_connection((host, port), timeout=5) as connection:
+        connection.sendall(outgoing.read())
+        with contextlib.suppress(ConnectionError):  # a refusal may come as a reset
+            first = connection.recv(1)
+    if first == bytes([_TLS_HANDSHAKE_RECORD]):
+        raise ChannelRefused(
+            "tls12_accepted",
+            expected="TLS 1.3 only",
+            hint="import enclave.wire before anything imports grpc",
+        )
