@@ -11,7 +11,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from enclave.core.canonical import digest_bytes, parse_canonical, print_canonical
+from enclave.core.canonical import (
+    digest_bytes,
+    parse_canonical,
+    parse_json_object,
+    print_canonical,
+)
 from enclave.core.decimals import MAX_DECIMAL_LENGTH, digits_after_point, print_decimal
 from enclave.core.errors import DocumentRefused, ReleaseRefused
 from enclave.core.fields import Fields
@@ -243,6 +248,12 @@ def _refuse_inconsistent(policy: ResultPolicy) -> None:
                 expected=f"at least {largest_view_bytes(policy, view)} bytes for view {view}",
                 got=str(policy.release_bytes),
             )
+
+
+def parse_authored_result_policy(data: bytes) -> ResultPolicy:
+    """Parse a policy as an author wrote it: whitespace and the order of keys are free."""
+    document = parse_json_object(data, max_bytes=MAX_RESULT_POLICY_BYTES)
+    return parse_result_policy(print_canonical(document))
 
 
 def parse_result_policy(data: bytes) -> ResultPolicy:

@@ -24,7 +24,8 @@ def print_time(moment: datetime) -> str:
     """Print an aware datetime in the one spelling, seconds truncated."""
     if moment.tzinfo is None:
         raise ValueError("naive datetime")
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # strftime does not pad years below 1000 everywhere; isoformat does.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def print_slot(moment: datetime, slot_seconds: int) -> str:

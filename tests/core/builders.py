@@ -5,22 +5,27 @@ from __future__ import annotations
 import base64
 import copy
 import datetime as dt
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from enclave.core.canonical import print_canonical
+from enclave.core.approval import sign_approval
+from enclave.core.canonical import parse_json_object, print_canonical
+from enclave.core.errors import Refusal
 from enclave.core.hpke import RecipientPrivateKey, generate_private, public_bytes
 from enclave.core.party import Party
 from enclave.core.plan import Plan, parse_plan
-from enclave.core.result_policy import ResultPolicy, parse_result_policy
+from enclave.core.result_policy import ResultPolicy, parse_authored_result_policy
 from enclave.core.signing_key import print_signing_key
 from enclave.core.vocabulary import PLAN_TYPE
 
@@ -79,13 +84,11 @@ def make_party(role: str, name: str) -> PartyKeys:
 
 
 def demo_policy_json() -> dict[str, Any]:
-    import json
-
-    return json.loads(DEMO_POLICY.read_bytes())
+    return parse_json_object(DEMO_POLICY.read_bytes())
 
 
 def demo_policy() -> ResultPolicy:
-    return parse_result_policy(print_canonical(demo_policy_json()))
+    return parse_authored_result_policy(DEMO_POLICY.read_bytes())
 
 
 def plan_json(parties: list[Party], policy_digest: str) -> dict[str, Any]:
@@ -167,6 +170,46 @@ def make_world() -> World:
     policy = demo_policy()
     document = plan_json([owner.party, evaluator.party, auditor.party], policy.digest)
     return World(owner, evaluator, auditor, policy, document)
+
+
+def approve(world: World, *, max_runs: int = 2, nonce: bytes = b"n" * 32) -> tuple[bytes, bytes]:
+    plan = world.plan
+    return (
+        sign_approval(
+            plan, "model_owner", world.owner.signing_key, nonce, max_runs, plan.not_after
+        ),
+        sign_approval(
+            plan, "evaluator", world.evaluator.signing_key, nonce, max_runs, plan.not_after
+        ),
+    )
+
+
+def frame_json() -> dict[str, Any]:
+    """A result that the demo policy releases."""
+    return {
+        "metrics": {
+            "truthfulqa_mc1_accuracy": {"value": "0.305", "n": 100},
+            "truthfulqa_mc1_baseline": {"value": "0.25", "n": 100},
+            "arithmetic_accuracy": {"value": "1", "n": 20},
+            "arithmetic_baseline": {"value": "0", "n": 20},
+        },
+        "controls": {"oracle": "1", "null_answer": "0"},
+        "completed": 120,
+        "failed": 0,
+    }
+
+
+def print_json(value: Any) -> bytes:
+    """JSON as an ordinary encoder writes it."""
+    return json.dumps(value).encode()
+
+
+def expect_refusal(code: str, action: Callable[[], object]) -> Refusal:
+    """Run `action`; it must refuse with exactly this code and with text free of surprises."""
+    with pytest.raises(Refusal) as caught:
+        action()
+    assert caught.value.code == code, str(caught.value)
+    return caught.value
 
 
 def b64(data: bytes) -> str:
