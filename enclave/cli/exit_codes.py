@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
+from attestation.errors import AttestationError
 from enclave.core.errors import Refusal
 
 
@@ -59,6 +61,17 @@ _BY_STAGE: dict[str, ExitCode] = {
     "protocol": ExitCode.MISUSE,
 }
 
+_BY_ATTESTATION_STAGE: dict[str, ExitCode] = {
+    "parse": ExitCode.MALFORMED,
+    "verify": ExitCode.SIGNATURE,
+    "endorse": ExitCode.ENDORSEMENT,
+    "appraise": ExitCode.POLICY,
+    "policy": ExitCode.MALFORMED,
+    "collect": ExitCode.MISUSE,
+}
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
 _BY_CODE: dict[str, ExitCode] = {
     "grant_run_budget_spent": ExitCode.BUDGET,
     "audit_incomplete": ExitCode.INCOMPLETE,
@@ -71,9 +84,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         if error.code in _BY_CODE:
             return _BY_CODE[error.code]
         return _BY_STAGE.get(error.stage, ExitCode.MISUSE)
-    declared = getattr(error, "exit_code", None)  # attestation errors carry their own
-    if isinstance(declared, int) and declared in ExitCode.__members__.values():
-        return ExitCode(declared)
+    if isinstance(error, AttestationError):
+        return _BY_ATTESTATION_STAGE.get(error.stage, ExitCode.MISUSE)
     if isinstance(error, OSError):
-        return ExitCode.UPLOAD if isinstance(error.errno, int) else ExitCode.MISUSE
+        return ExitCode.UPLOAD if error.errno in _DISK_ERRORS else ExitCode.MISUSE
     return ExitCode.MISUSE

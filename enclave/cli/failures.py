@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from attestation.errors import AttestationError
 from enclave.cli.error_catalogue import explain_code
 from enclave.cli.exit_codes import ExitCode, exit_code_of
 from enclave.core.errors import Refusal
@@ -44,9 +45,9 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
         described = _describe(
             "system", "operating_system", got=f"{error.strerror}: {error.filename}"
         )
-    elif hasattr(error, "findings") and hasattr(error, "code"):
-        described = _describe("attestation", str(error.code))
-        described["findings"] = [_finding(found) for found in error.findings]
+    elif isinstance(error, AttestationError):
+        described = _describe(error.stage, error.code)
+        described["findings"] = error.as_json()["findings"]
     else:
         described = _describe(
             "internal",
@@ -63,10 +64,6 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
 
 def _describe(stage: str, code: str, *, got: str = "", hint: str = "") -> dict[str, Any]:
     return {"stage": stage, "code": code, "expected": "", "got": got, "hint": hint}
-
-
-def _finding(found: Any) -> dict[str, str]:
-    return {name: str(getattr(found, name, "")) for name in ("check", "field", "expected", "got")}
 
 
 def _print_for_people(described: dict[str, Any]) -> None:

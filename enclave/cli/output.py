@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,10 +40,23 @@ class Output:
             self._out.print()
             self._out.print(Text(text, style="bold"))
 
+    def bullet(self, text: str, *, style: str = "") -> None:
+        """One line of a section, wrapped to the terminal with a hanging indent."""
+        if self.as_json:
+            return
+        width = self._out.width if self._out.is_terminal else 10_000
+        wrapped = textwrap.fill(text, max(40, width), initial_indent="  ", subsequent_indent="    ")
+        self._out.print(Text(wrapped, style=style))
+
     def done(self, text: str) -> None:
         """A line that reports a finished step."""
         if not self.as_json:
             self._out.print(Text.assemble(("✓ ", "green"), text))
+
+    def failed(self, text: str) -> None:
+        """A line that reports what does not hold."""
+        if not self.as_json:
+            self._out.print(Text.assemble(("✗ ", "red bold"), text))
 
     def facts(self, rows: Sequence[tuple[str, str]]) -> None:
         """Names and values in two columns."""
@@ -88,10 +102,23 @@ class Output:
             sys.stdout.write(json.dumps(value, sort_keys=True) + "\n")
             sys.stdout.flush()
 
+    @property
+    def draws_bars(self) -> bool:
+        """Whether stderr is a terminal that shows bars."""
+        return self._err.is_terminal and not self.as_json
+
+    @contextmanager
+    def stage_bars(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A bar a stage of a run."""
+        from enclave.cli.progress import open_stage_bars
+
+        with open_stage_bars(self._err) as report:
+            yield report
+
     @contextmanager
     def progress(self, title: str, *, unit: str = "bytes") -> Iterator[Advance]:
         """A bar on stderr for long work; only on a terminal, never with `--json`."""
-        if self.as_json or not self._err.is_terminal:
+        if not self.draws_bars:
             yield lambda _done, _total: None
             return
         from enclave.cli.progress import open_bar

@@ -1,8 +1,7 @@
 """What a party tells the other about a sealed artifact, so that a plan can name it.
 
-The card is public: a commitment, rounded-up limits, and only where the content is
-known to both (the eval bundle) its salt.  A model's card carries the digest of its
-chat template.
+The card is public: a commitment and rounded-up limits.  A bundle's card, whose code
+both parties read, adds its salt and environment; a model's the digest of its template.
 """
 
 from __future__ import annotations
@@ -15,20 +14,24 @@ from enclave.core.vocabulary import ARTIFACTS, BASE, DIGEST_SIZE
 
 ARTIFACT_CARD_TYPE = f"{BASE}/artifact-card/v1"
 MAX_CARD_BYTES = 4096
-MAX_ARTIFACT_BYTES = 2**46
-MAX_ARTIFACT_FILES = 2**20
+MAX_ARTIFACT_BYTES = 2**44
+MAX_ARTIFACT_FILES = 100_000
 _MIN_ROUNDED_BYTES = 2**16
 
 
 @dataclass(frozen=True)
 class ArtifactCard:
-    """commitment, salt, template_sha256: hex; salt only of a bundle, template only of a model."""
+    """commitment, salt, template_sha256: hex.
+
+    `salt` and `environment` are there for a bundle only, `template_sha256` for a model only.
+    """
 
     artifact: str
     commitment: str
     max_bytes: int
     max_files: int
     salt: str | None
+    environment: str | None
     template_sha256: str | None
 
     def to_bytes(self) -> bytes:
@@ -42,6 +45,7 @@ class ArtifactCard:
         }
         if self.artifact == "bundle":
             fields["salt"] = self.salt
+            fields["environment"] = self.environment
         if self.artifact == "model":
             fields["template_sha256"] = self.template_sha256
         return print_canonical(fields)
@@ -58,6 +62,7 @@ def parse_artifact_card(data: bytes) -> ArtifactCard:
         max_bytes=fields.integer("max_bytes", 1, MAX_ARTIFACT_BYTES),
         max_files=fields.integer("max_files", 1, MAX_ARTIFACT_FILES),
         salt=fields.hex("salt", DIGEST_SIZE) if artifact == "bundle" else None,
+        environment=fields.identifier("environment") if artifact == "bundle" else None,
         template_sha256=(
             fields.hex("template_sha256", DIGEST_SIZE) if artifact == "model" else None
         ),
@@ -78,14 +83,16 @@ def make_card(
     total_bytes: int,
     files: int,
     salt: bytes,
-    template_sha256: str | None,
+    environment: str | None = None,
+    template_sha256: str | None = None,
 ) -> ArtifactCard:
     """The card of an artifact with `files` files of `total_bytes` bytes."""
     return ArtifactCard(
         artifact=artifact,
         commitment=commitment,
-        max_bytes=round_up(total_bytes, low=_MIN_ROUNDED_BYTES),
-        max_files=round_up(files),
+        max_bytes=min(round_up(total_bytes, low=_MIN_ROUNDED_BYTES), MAX_ARTIFACT_BYTES),
+        max_files=min(round_up(files), MAX_ARTIFACT_FILES),
         salt=salt.hex() if artifact == "bundle" else None,
+        environment=environment if artifact == "bundle" else None,
         template_sha256=template_sha256 if artifact == "model" else None,
     )

@@ -1,0 +1,36 @@
+"""`grant`: one run for the attested enclave, recorded before it is sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from enclave.cli.connecting import Connection, connect, evidence_summary, open_state
+from enclave.cli.output import Output
+from enclave.clients.party.granting import grant_run, prepare_session
+
+
+def grant_command(role: str, connection: Connection, state_path: Path, *, as_json: bool) -> None:
+    """Grant the keys of the party's artifacts for one run."""
+    output = Output(as_json=as_json)
+    state, keys = open_state(state_path, role)
+    with state.locked(), connect(output, keys, connection) as session:
+        prepare_session(state, session, now=datetime.now(UTC))
+        report = grant_run(state, session, now=datetime.now(UTC))
+        evidence = evidence_summary(session)
+    names = " and ".join(report.artifacts)
+    again = " again, the same bytes as before" if report.resent else ""
+    output.done(f"Granted {names} to session {report.session[:8]}… for run {report.run}{again}")
+    output.facts([("runs granted", f"{report.spent} of {report.max_runs}")])
+    output.next_step("when both parties have granted: `doubleblind run`")
+    output.result(
+        {
+            "run": report.run,
+            "session": report.session,
+            "artifacts": list(report.artifacts),
+            "resent": report.resent,
+            "runs_granted": report.spent,
+            "max_runs": report.max_runs,
+            "evidence": evidence,
+        }
+    )
