@@ -47,6 +47,9 @@ def parse_certificate(der: bytes, *, kind: DocumentKind, field: str) -> x509.Cer
         raise kind.refuse("certificate", field, "a DER X.509 certificate") from None
     if printed != der:
         raise kind.refuse("certificate", field, "DER without trailing bytes")
+    # The library ignores the BIT STRING's count of unused bits, which nothing signs.
+    if not der.endswith(b"\x00" + certificate.signature):
+        raise kind.refuse("certificate", field, "a signature of whole bytes")
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise kind.refuse("certificate", field, "an elliptic-curve key", type(key).__name__)
     return certificate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from attestation.appraise.rules.comparisons import (
     Differs,
     Holds,
@@ -19,17 +21,19 @@ from attestation.parse.policy.nvidia_gpu_rules import GpuRules
 from attestation.types.claims import GpuClaims
 
 _Rule = Rule[GpuRules, GpuClaims]
+# int() alone would also read signs, spaces and underscores.
+_VERSION = re.compile(r"[0-9A-Fa-f]{1,8}(\.[0-9A-Fa-f]{1,8}){0,7}\Z")
+_DECIMAL = re.compile(r"[0-9.]+\Z")
 
 
 def version_floor(rule: str | Unconstrained, got: str, *, base: int) -> Outcome:
     """A dotted version against its minimum, group by group; `base` is that of the groups."""
     if rule == UNCONSTRAINED:
         return Unasked()
-    try:
-        lowest = [int(group, base) for group in rule.split(".")]
-        actual = [int(group, base) for group in got.split(".")]
-    except ValueError:
-        return Differs(f"at least {rule}", got[:40])
+    if _VERSION.match(got) is None or (base == 10 and _DECIMAL.match(got) is None):
+        return Differs(f"at least {rule}", got[:40] or "no version")
+    lowest = [int(group, base) for group in rule.split(".")]
+    actual = [int(group, base) for group in got.split(".")]
     return Holds() if actual >= lowest else Differs(f"at least {rule}", got)
 
 
