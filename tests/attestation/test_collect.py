@@ -196,3 +196,18 @@ def test_attestation_is_usable_alone() -> None:
         timeout=60,
     )
     assert done.stdout.strip() == b"[]"
+
+
+def test_stage_tokens_are_held_by_their_stage_alone() -> None:
+    holders = {
+        token: sorted(
+            path.relative_to(ROOT).as_posix()
+            for package in ("attestation", "enclave")
+            for path in (ROOT / package).rglob("*.py")
+            if token in path.read_text()
+        )
+        for token in ("_VERIFIED", "_APPRAISED")
+    }
+    defined = "attestation/types/result.py"
+    assert holders["_VERIFIED"] == [defined, "attestation/verify/evidence.py"]
+    assert holders["_APPRAISED"] == ["attestation/appraise/evidence.py", defined]
