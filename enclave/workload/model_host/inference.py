@@ -106,7 +106,7 @@ class InferenceEngine:
             if cancelled is not None and cancelled.is_set():
                 break
             logits = self._network(
-                ids, past_key_values=cache, use_cache=True, logits_to_keep=1
+                ids, cache=cache, use_cache=True, logits_to_keep=1
             ).logits[0, -1]
             score = chooser.choose(logits.float())
             if output.add(score):
