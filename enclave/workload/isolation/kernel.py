@@ -92,7 +92,7 @@ def _last_error(name: str) -> OSError:
 
 
 def prctl(option: int, argument: int, third: int = 0) -> int:
-    """Change an attribute of this process (prctl(2)), with integer arguments; OSError when it fails."""
+    """Change an attribute of this process, by number; OSError when it fails."""
     result: int = _libc.prctl(
         ctypes.c_int(option),
         ctypes.c_ulong(argument),
@@ -106,7 +106,7 @@ def prctl(option: int, argument: int, third: int = 0) -> int:
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Mount something (mount(2)); OSError when it fails."""
+    """Mount something; OSError when the kernel refuses."""
     result = _libc.mount(
         os.fsencode(source) if source is not None else None,
         os.fsencode(target),
@@ -119,13 +119,13 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def unmount(target: str, flags: int = 0) -> None:
-    """umount2(2); OSError when it fails."""
+    """Unmount something; OSError when the kernel refuses."""
     if _libc.umount2(os.fsencode(target), ctypes.c_int(flags)) < 0:
         raise _last_error("umount2")
 
 
 def unshare(flags: int) -> None:
-    """Enter new namespaces (unshare(2)), for the calling (single-threaded) process; OSError when it fails."""
+    """Enter new namespaces, while single-threaded; OSError when it fails."""
     if _libc.unshare(ctypes.c_int(flags)) < 0:
         raise _last_error("unshare")
 

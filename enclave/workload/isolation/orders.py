@@ -26,6 +26,7 @@ class Orders:
     """
 
     entry: str
+    arguments: tuple[str, ...]
     descriptors: tuple[str, ...]
     granted: int
     inputs: bool
@@ -39,6 +40,7 @@ class Orders:
         """The frame."""
         return {
             "entry": self.entry,
+            "arguments": list(self.arguments),
             "descriptors": list(self.descriptors),
             "granted": self.granted,
             "inputs": self.inputs,
@@ -55,6 +57,7 @@ def parse_orders(message: Mapping[str, Any]) -> Orders:
     fields = Fields(message, "orders")
     orders = Orders(
         entry=fields.text("entry"),
+        arguments=fields.identifiers("arguments", 1, 8),
         descriptors=fields.identifiers("descriptors", 0, 8),
         granted=fields.integer("granted", 0, 4),
         inputs=fields.flag("inputs"),

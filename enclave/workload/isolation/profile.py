@@ -6,7 +6,7 @@ runtime and the limits; a broker chooses none of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from enclave.core.errors import IsolationRefused
@@ -53,7 +53,7 @@ class Profile:
     """One kind of compartment.
 
     `entry` is `module:function`, called after confinement with the keyword
-    arguments that stage two builds; `descriptors` are the names of the
+    `arguments` (`control`, `settings`, or a handed-over socket); `descriptors` are the names of the
     sockets a broker may hand over at the start; `inputs` says that /bundle and
     /suite exist; `scratch` that /tmp may be written; `own_proc` that Landlock
     leaves /proc readable.
@@ -61,6 +61,7 @@ class Profile:
 
     kind: str
     entry: str
+    arguments: tuple[str, ...]
     filter: str
     descriptors: tuple[str, ...]
     inputs: bool
@@ -73,6 +74,7 @@ class Profile:
 _SANDBOX: Final = Profile(
     kind="sandbox",
     entry="enclave.workload.sandbox.runner:run",
+    arguments=("control", "result", "settings"),
     filter="sandbox",
     descriptors=("result",),
     inputs=True,
@@ -87,7 +89,8 @@ PROFILES: Final = {
         _SANDBOX,
         Profile(
             kind="model_host",
-            entry="enclave.workload.model_host.room:run",
+            entry="enclave.workload.model_host.serve:run",
+            arguments=("control",),
             filter="model_host",
             descriptors=(),
             inputs=False,
@@ -98,6 +101,7 @@ PROFILES: Final = {
         Profile(
             kind="gate",
             entry="enclave.workload.gate.room:run",
+            arguments=("control", "result", "settings"),
             filter="gate",
             descriptors=("result",),
             inputs=False,
@@ -108,32 +112,29 @@ PROFILES: Final = {
     )
 }
 
+PROBE_KINDS: Final = ("probe", "probe_strict")
 _PROBE_ENTRY: Final = "enclave.workload.isolation.probes.room:run"
 
 
 def choose_profile(kind: str, probe: str) -> Profile:
-    """The profile of a kind; for `probe`, that of the kind it stands in for.
+    """The profile of a kind; for `probe` and `probe_strict`, that of the kind it stands in for.
 
-    A probe differs in three things: its entry, no handed-over descriptor, and
-    that a tripwire kills only the process that touched it, so that one
-    compartment can try many.
+    Both differ from it in the entry and in that no descriptor is handed over.
+    `probe` also differs in that a tripwire kills only the process that touched
+    it, so that one compartment can try many.
     """
-    if kind == "probe" and probe in PROFILES:
-        model = PROFILES[probe]
-        return Profile(
-            kind="probe",
+    if kind in PROBE_KINDS and probe in PROFILES:
+        return replace(
+            PROFILES[probe],
+            kind=kind,
             entry=_PROBE_ENTRY,
-            filter=model.filter,
+            arguments=("control", "settings"),
             descriptors=(),
-            inputs=model.inputs,
-            listener=model.listener,
-            scratch=model.scratch,
-            own_proc=model.own_proc,
-            tripwire_kills_all=False,
+            tripwire_kills_all=kind == "probe_strict",
         )
     if kind in PROFILES and not probe:
         return PROFILES[kind]
-    raise IsolationRefused("compartment_kind", expected=", ".join((*PROFILES, "probe")))
+    raise IsolationRefused("compartment_kind", expected=", ".join((*PROFILES, *PROBE_KINDS)))
 
 
 def landlock_rules(profile: Profile, runtime: Runtime, minimum_abi: int) -> LandlockRules:

@@ -52,9 +52,11 @@ def main() -> int:
         _report(launcher, IsolationRefused("confinement_failed", got=got))
         return EXIT_REFUSED
     launcher.close()
-    arguments: dict[str, Any] = {"control": control, "settings": dict(orders.settings), **handed}
+    offered: dict[str, Any] = {"control": control, "settings": dict(orders.settings), **handed}
     module, _, function = orders.entry.partition(":")
-    status: int = getattr(importlib.import_module(module), function)(**arguments)
+    status: int = getattr(importlib.import_module(module), function)(
+        **{name: offered[name] for name in orders.arguments}
+    )
     return status
 
 

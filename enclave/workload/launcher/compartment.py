@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import re
 import select
 import signal
 import socket
@@ -17,13 +18,14 @@ from enclave.workload.frames import receive_frame, send_frame
 from enclave.workload.isolation.limits import Limits
 from enclave.workload.isolation.profile import Profile
 from enclave.workload.isolation.seccomp.tripwire import receive_tripped, still_stopped
-from enclave.workload.launcher.spawn import Child
+from enclave.workload.launcher.spawn import STARTED, Child, forget
 
 START_SECONDS = 120
 """How long a compartment may take from its start until it is sealed."""
 
 _REAP_SECONDS = 5.0
 _FRAME_SECONDS = 5.0
+_CHILD_PID = re.compile(rb'"child-pid": ([0-9]+)[^0-9]')
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Compartment:
     orders: socket.socket | None
     started: float = field(default_factory=time.monotonic)
     deadline: float = 0.0
+    told: bytes = b""
     inner: int | None = None
     listener: int | None = None
     reason: str = ""
@@ -58,15 +61,19 @@ class Compartment:
         return watched
 
     def read_info(self) -> None:
-        """Learn from bwrap the pid of the namespace's first process, then closes the pipe."""
+        """Learn from bwrap the pid of the namespace's first process.
+
+        bwrap writes its facts in several pieces; the pipe stays open until it
+        is done, or the next piece would end it by SIGPIPE.
+        """
         text = os.read(self.info, 4096)
-        if text:
-            try:
-                self.inner = os.pidfd_open(int(json.loads(text)["child-pid"]))
-            except (OSError, ValueError, KeyError):
-                self.inner = None
-        os.close(self.info)
-        self.info = -1
+        self.told += text
+        match = _CHILD_PID.search(self.told)
+        if match is not None and self.inner is None:
+            self.inner = _open_child(int(match[1]), self.outer.pid)
+        if not text:
+            os.close(self.info)
+            self.info = -1
 
     def read_orders(self) -> dict[str, Any] | None:
         """One event of stage two for the broker; None when it has nothing more to say."""
@@ -125,41 +132,45 @@ class Compartment:
                 except ProcessLookupError:
                     continue
 
-    def reap(self) -> dict[str, Any]:
+    def reap(self) -> list[dict[str, Any]]:
         """After bwrap ended: make sure that nothing lives, release everything, tell the end."""
         _, status, usage = os.wait4(self.outer.pid, 0)
-        if self.info >= 0:
+        forget(self.outer)
+        while self.info >= 0 and select.select([self.info], [], [], 0)[0]:
             self.read_info()
         if self.inner is not None:
             self._end_inner(self.inner)
+        end_orphans()
+        # A refusal written just before the end must not be lost.
+        events = []
+        while self.orders is not None and select.select([self.orders], [], [], 0)[0]:
+            event = self.read_orders()
+            if event is not None:
+                events.append(event)
         self.close_orders()
-        for descriptor in (self.outer.pidfd, self.inner, self.listener):
-            if descriptor is not None:
+        for descriptor in (self.outer.pidfd, self.inner, self.listener, self.info):
+            if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
         cpu = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        return {
-            "event": "exit",
-            "compartment": self.number,
-            "code": self._end_code(code, cpu),
-            "status": code if code >= 0 else 128 - code,
-            "tripwires": self.tripwires[:64],
-            "cpu_milliseconds": int(cpu * 1000),
-            "wall_milliseconds": int((time.monotonic() - self.started) * 1000),
-        }
+        events.append(
+            {
+                "event": "exit",
+                "compartment": self.number,
+                "code": self._end_code(code, cpu),
+                "status": code if code >= 0 else 128 - code,
+                "tripwires": self.tripwires[:64],
+                "cpu_milliseconds": int(cpu * 1000),
+                "wall_milliseconds": int((time.monotonic() - self.started) * 1000),
+            }
+        )
+        return events
 
     def _end_inner(self, inner: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(inner, signal.SIGKILL)
-        except ProcessLookupError:
-            return
         if not select.select([inner], [], [], _REAP_SECONDS)[0]:
             raise IsolationRefused("compartment_alive", expected="a dead compartment")
-        try:
-            # An orphan of bwrap is this process's child (subreaper).
-            os.waitid(os.P_PIDFD, inner, os.WEXITED | os.WNOHANG)
-        except ChildProcessError:
-            return
 
     def _end_code(self, status: int, cpu: float) -> str:
         if self.reason:
@@ -183,6 +194,39 @@ def _refusal(message: dict[str, Any]) -> dict[str, str]:
         }
     except Refusal:
         return IsolationRefused("stage_two_malformed").as_json()
+
+
+def end_orphans() -> None:
+    """Kill and reap the children that this process adopted: what is left of ended compartments.
+
+    Children that it started itself are sessions of their own making; an
+    orphan's parent was bwrap, or a process of the broker.
+    """
+    own = os.getpid()
+    try:
+        with open(f"/proc/{own}/task/{own}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        return  # no such list in this kernel; PDEATHSIG did it
+    for pid in children:
+        if pid not in STARTED:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _open_child(pid: int, parent: int) -> int | None:
+    """A pidfd of `pid` while it is really a child of `parent`: a number alone may be stale."""
+    try:
+        descriptor = os.pidfd_open(pid)
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    if int(fields[1]) != parent:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _hung_up(descriptor: int) -> bool:

@@ -6,7 +6,7 @@ import os
 
 from enclave.core.errors import IsolationRefused
 from enclave.workload.isolation.runtime import Runtime
-from enclave.workload.launcher.spawn import Identity, spawn
+from enclave.workload.launcher.spawn import Identity, forget, spawn
 
 _USERNS_HINT = (
     "allow unprivileged user namespaces: sysctl -w user.max_user_namespaces=10000; "
@@ -33,6 +33,7 @@ def demand_bubblewrap(bwrap: str, runtime: Runtime, identity: Identity) -> None:
     with os.fdopen(read, "rb") as pipe:
         complaint = pipe.read(4096).decode("utf-8", "replace").strip()
     _, status = os.waitpid(child.pid, 0)
+    forget(child)
     os.close(child.pidfd)
     if status == 0:
         return

@@ -17,7 +17,7 @@ from typing import Any
 
 from enclave.core.errors import IsolationRefused, Refusal
 from enclave.workload.frames import receive_frame, send_frame
-from enclave.workload.launcher.compartment import Compartment
+from enclave.workload.launcher.compartment import Compartment, end_orphans
 from enclave.workload.launcher.protocol import (
     MAX_HANDED,
     Describe,
@@ -29,7 +29,7 @@ from enclave.workload.launcher.protocol import (
     parse_request,
 )
 from enclave.workload.launcher.root import mount_memory, unmount_memory
-from enclave.workload.launcher.spawn import Child
+from enclave.workload.launcher.spawn import Child, forget
 from enclave.workload.launcher.starter import Starter
 
 _FRAME_SECONDS = 5.0
@@ -107,9 +107,9 @@ class Server:
             return  # reaped earlier in this round
         event: dict[str, Any] | None = None
         if descriptor == compartment.outer.pidfd:
-            self._drain_orders(compartment)
             del self._compartments[compartment.number]
-            event = compartment.reap()
+            for told in compartment.reap():
+                send_frame(self._peer, told)
         elif descriptor == compartment.info:
             compartment.read_info()
         elif compartment.orders is not None and descriptor == compartment.orders.fileno():
@@ -120,13 +120,6 @@ class Server:
                 event = {"event": "tripwire", "compartment": compartment.number, "call": name}
         if event is not None:
             send_frame(self._peer, event)
-
-    def _drain_orders(self, compartment: Compartment) -> None:
-        # A refusal written just before the end must not be lost to the exit notice.
-        while compartment.orders is not None:
-            event = compartment.read_orders()
-            if event is not None:
-                send_frame(self._peer, event)
 
     def _serve_broker(self) -> None:
         message, descriptors = receive_frame(self._peer, max_descriptors=MAX_HANDED)
@@ -209,6 +202,7 @@ class Server:
         self._peer.close()
         self._signal_broker(signal.SIGKILL)
         _, status = os.waitpid(self._broker.pid, 0)
+        forget(self._broker)
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
 
@@ -218,6 +212,7 @@ class Server:
         for compartment in self._compartments.values():
             compartment.reap()
         self._compartments.clear()
+        end_orphans()
         for session in self._memories:
             try:
                 unmount_memory(session)

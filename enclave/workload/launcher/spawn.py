@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from enclave.core.errors import IsolationRefused
 from enclave.workload.isolation.kernel import (
@@ -31,6 +31,10 @@ class Identity:
 
     uid: int | None
     gid: int | None
+
+
+STARTED: Final[set[int]] = set()
+"""Pids of the children that this process started and has not reaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,13 @@ def spawn(
     if failure:
         os.waitpid(pid, 0)
         raise IsolationRefused("spawn_failed", expected=argv[0][:80], got=failure.decode())
+    STARTED.add(pid)
     return Child(pid, os.pidfd_open(pid))
+
+
+def forget(child: Child) -> None:
+    """After the reaping: its number may be given to another process."""
+    STARTED.discard(child.pid)
 
 
 def _become(

@@ -98,6 +98,7 @@ class Starter:
         arguments[1:1] = ["--info-fd", str(2 + len(inherited))]
         orders = Orders(
             entry=profile.entry,
+            arguments=profile.arguments,
             descriptors=profile.descriptors,
             granted=len(handed) - len(profile.descriptors),
             inputs=profile.inputs,

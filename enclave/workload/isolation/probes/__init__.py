@@ -1,1 +1,1 @@
-"""Probes: harmless attempts of hostile code, run inside a real compartment before a secret opens."""
+"""Probes: harmless attempts of hostile code, run inside a real compartment beforehand."""
