@@ -19,7 +19,12 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,
 )
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 
 from attestation.collect.refusals import refuse_collect
@@ -54,7 +59,8 @@ class SimulatedAttester:
 
     measurement: 48 bytes; the installed source tree's if None. debug, tcb:
     what the evidence claims. clock: gives an aware `now`. validity: of the
-    root and leaf certificates. Raises CollectError on settings out of range.
+    root and leaf certificates. identity_pem: what `identity_pem()` of an earlier
+    attester gave, to be the same device again. Raises CollectError on settings out of range.
     """
 
     kind = SIMULATED
@@ -67,6 +73,7 @@ class SimulatedAttester:
         tcb: int = DEFAULT_TCB,
         clock: Callable[[], datetime] = _read_clock,
         validity: timedelta = DEFAULT_VALIDITY,
+        identity_pem: bytes | None = None,
     ) -> None:
         message = "SIMULATED attestation: this evidence proves nothing about hardware"
         warnings.warn(message, SimulatedEvidenceWarning, stacklevel=2)
@@ -84,6 +91,9 @@ class SimulatedAttester:
         self._debug = debug
         self._tcb = tcb
         self._clock = clock
+        if identity_pem is not None:
+            self._leaf_key, self._leaf, self._root = _read_identity(identity_pem)
+            return
         root_key = ec.generate_private_key(ec.SECP256R1())
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
         now = clock()
@@ -98,6 +108,12 @@ class SimulatedAttester:
     def root_certificates(self) -> bytes:
         """PEM of the self-signed root that a verifier must be given to accept this attester."""
         return self._root.public_bytes(Encoding.PEM)
+
+    def identity_pem(self) -> bytes:
+        """The device's private key and both certificates: a device that outlives its process."""
+        key = self._leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        chain = (self._leaf, self._root)
+        return key + b"".join(each.public_bytes(Encoding.PEM) for each in chain)
 
     def collect_evidence(self, report_data: bytes) -> EvidenceBundle:
         """One simulated report over 64 bytes. Raises CollectError on another size."""
@@ -119,6 +135,24 @@ class SimulatedAttester:
         )
         signed = dataclasses.replace(report, signature=_sign(self._leaf_key, report.signed_bytes))
         return EvidenceBundle((RawEvidence(SIMULATED, signed.to_payload()),))
+
+
+def _read_identity(
+    pem: bytes,
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate, x509.Certificate]:
+    try:
+        key = load_pem_private_key(pem, password=None)
+        chain = x509.load_pem_x509_certificates(pem)
+    except (ValueError, TypeError):
+        key, chain = None, []
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or len(chain) != 2:
+        raise refuse_collect(
+            "identity_malformed",
+            field="identity",
+            expected="PEM of a P-256 key, a leaf and a root",
+            got="something else",
+        )
+    return key, chain[0], chain[1]
 
 
 def _sign(key: ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
