@@ -74,6 +74,9 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 _BY_CODE: dict[str, ExitCode] = {
     "grant_run_budget_spent": ExitCode.BUDGET,
+    "grant_run_past_max": ExitCode.BUDGET,
+    "run_past_max": ExitCode.BUDGET,
+    "release_budget_exceeded": ExitCode.BUDGET,
     "audit_incomplete": ExitCode.INCOMPLETE,
 }
 

@@ -18,7 +18,9 @@ _SECTIONS = (
             "keygen": LazyCommand("enclave.cli.keygen:keygen", "Make a party's keys and state."),
             "party": LazyCommand("enclave.cli.party:party", "Show what the other side gets."),
             "plan": LazyCommand("enclave.cli.plan:plan", "Write, read and compare plans."),
-            "attest": LazyCommand("enclave.cli.attest:attest", "Print reference values."),
+            "attest": LazyCommand(
+                "enclave.cli.attest:attest", "Reference values, simulated devices."
+            ),
         },
     ),
     (

@@ -28,8 +28,8 @@ _RUN_OPTION = click.option(
 
 
 def add_shared_verbs(group: click.Group, role: str) -> None:
-    """Add approve, upload, grant, status and result for one role."""
-    for make in (_approve, _upload, _grant, _status, _result):
+    """Add approve, upload, evidence, grant, status and result for one role."""
+    for make in (_approve, _upload, _evidence, _grant, _status, _result):
         group.add_command(make(role))
 
 
@@ -71,6 +71,20 @@ def _upload(role: str) -> click.Command:
         upload_command(role, connection, state_path, as_json=as_json)
 
     return upload
+
+
+def _evidence(role: str) -> click.Command:
+    @click.command("evidence")
+    @connection_options
+    @state_option
+    @json_option
+    def evidence(connection: Connection, state_path: Path, as_json: bool) -> None:
+        """Show your own hardware's evidence, where the plan asks for it."""
+        from enclave.cli.evidence import evidence_command
+
+        evidence_command(role, connection, state_path, as_json=as_json)
+
+    return evidence
 
 
 def _grant(role: str) -> click.Command:

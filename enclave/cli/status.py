@@ -68,8 +68,8 @@ def _ask(keys: PartyKeys, directory: PlanDirectory, endpoint: str) -> SessionVie
 
 
 def _next_command(role: str, standing: Standing) -> str:
-    if standing.next_verb == "run":
-        return "doubleblind run"
+    if not standing.turn:
+        return f"doubleblind {standing.next_verb}"
     if standing.turn == role:
         return f"doubleblind {_GROUPS[role]} {standing.next_verb}"
     whose = standing.turn.replace("_", " ")

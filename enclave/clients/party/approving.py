@@ -12,7 +12,8 @@ from enclave.clients.party.session import refuse_foreign_plan
 from enclave.clients.party.state import StateDirectory
 from enclave.core.approval import Approval, sign_approval, verify_approval
 from enclave.core.budget import refuse_over_budget
-from enclave.core.errors import PlanRefused
+from enclave.core.errors import ApprovalRefused, PlanRefused
+from enclave.core.plan import Plan
 from enclave.core.result_policy import parse_result_policy
 
 
@@ -51,8 +52,8 @@ def approve_plan(
     """
     plan = directory.plan
     name = _approval_file(plan.digest)
-    if state.has(name):
-        kept = verify_approval(state.read(name), plan, now)
+    kept = _approval_in_force(state, plan, now)
+    if kept is not None:
         if (kept.max_runs, kept.not_after) == (max_runs, not_after):
             return kept
         raise ClientRefused(
@@ -83,6 +84,19 @@ def load_approval(state: StateDirectory, directory: PlanDirectory, now: datetime
     approval = verify_approval(state.read(name), plan, now)
     plan.refuse_expired(now)
     return approval
+
+
+def _approval_in_force(state: StateDirectory, plan: Plan, now: datetime) -> Approval | None:
+    """The approval kept here, or None where there is none or it has run out."""
+    name = _approval_file(plan.digest)
+    if not state.has(name):
+        return None
+    try:
+        return verify_approval(state.read(name), plan, now)
+    except ApprovalRefused as refusal:
+        if refusal.code == "approval_expired":
+            return None
+        raise
 
 
 def has_approved(state: StateDirectory, plan_digest: str) -> bool:

@@ -22,7 +22,11 @@ from enclave.clients.party.keys import LEDGER_FILE
 from enclave.clients.party.ledger import Ledger, RecordedRun
 from enclave.clients.party.session import PartySession
 from enclave.clients.party.state import StateDirectory
+from enclave.core.errors import GrantRefused
 from enclave.core.grant import grant_key
+from enclave.core.session import COLLECTING, FINISHED, REFUSED
+
+_USED = (FINISHED, REFUSED)
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,38 @@ class GrantReport:
     max_runs: int
 
 
-def prepare_session(state: StateDirectory, session: PartySession, *, now: datetime) -> None:
-    """Give the enclave what it needs of this party before a grant: the approval.
+def renew_used_session(state: StateDirectory, session: PartySession, *, now: datetime) -> bool:
+    """Begin a new session where this one served its run; the caller then connects anew.
 
-    Refuses here, where it costs no run, what the enclave would refuse after.
-    Raises ClientRefused `grant_upload_missing`, `grant_party_evidence_missing`.
+    Nothing is renewed when this party has no run left.
+    Raises GrantRefused `grant_run_budget_spent`.
+    """
+    if session.client.get_session().state not in _USED:
+        return False
+    plan = session.directory.plan
+    approval = load_approval(state, session.directory, now)
+    with Ledger(state.path(LEDGER_FILE)) as ledger:
+        ledger.refuse_spent(plan.digest, min(plan.max_runs, approval.max_runs))
+    session.client.renew_session()
+    return True
+
+
+def prepare_session(state: StateDirectory, session: PartySession, *, now: datetime) -> None:
+    """Give the enclave the approval where it has none, and refuse early what it would refuse.
+
+    Refused here, a mistake costs no run.
+    Raises ClientRefused `grant_run_begun`, `grant_upload_missing`,
+    `grant_evidence_not_shown`.
     """
     approval = load_approval(state, session.directory, now)
     view = session.client.get_session()
+    if view.state != COLLECTING:
+        raise ClientRefused(
+            "grant_run_begun",
+            expected="a session that waits for grants",
+            got=view.state,
+            hint="wait for the run to end: `doubleblind run --watch`",
+        )
     if session.role not in view.approvals:
         session.client.submit_approval(approval.envelope)
     for artifact in owned_artifacts(session.role):
@@ -57,7 +85,7 @@ def prepare_session(state: StateDirectory, session: PartySession, *, now: dateti
     demand = session.directory.plan.party_evidence.get(session.role)
     if demand is not None and session.role not in view.party_evidence:
         raise ClientRefused(
-            "grant_party_evidence_missing",
+            "grant_evidence_not_shown",
             expected=f"{demand.kind} evidence of the {session.role}",
             hint="the plan asks for it: `evidence` first",
         )
@@ -117,6 +145,12 @@ def _make_grants(
 
 def _send(session: PartySession, ledger: Ledger, recorded: RecordedRun, now: datetime) -> None:
     for artifact, body in recorded.grants.items():
-        if artifact not in recorded.sent:
+        if artifact in recorded.sent:
+            continue
+        try:
             session.client.submit_grant(body)
-            ledger.mark_sent(recorded.plan, recorded.run, artifact, now)
+        except GrantRefused as refusal:
+            # These very bytes are there already: sent before a crash, not marked as sent.
+            if refusal.code != "grant_replayed":
+                raise
+        ledger.mark_sent(recorded.plan, recorded.run, artifact, now)

@@ -136,15 +136,7 @@ class Ledger:
             known = self._find(plan, session)
             if known is not None:
                 return known
-            spent = self._count(plan)
-            if spent >= max_runs:
-                raise GrantRefused(
-                    "grant_run_budget_spent",
-                    expected=f"at most {max_runs} runs of this plan",
-                    got=f"{spent} already granted",
-                    hint="agree on a new plan for further runs",
-                )
-            run = spent + 1
+            run = self.refuse_spent(plan, max_runs) + 1
             grants = make_grants(run)
             self._connection.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?, ?)",
@@ -158,6 +150,20 @@ class Ledger:
         if recorded is None:  # pragma: no cover - the row was inserted above
             raise StateRefused("ledger_unusable", expected="the run just recorded")
         return recorded
+
+    def refuse_spent(self, plan: str, max_runs: int) -> int:
+        """The number of runs recorded; at the limit GrantRefused `grant_run_budget_spent`."""
+        (spent,) = self._connection.execute(
+            "SELECT coalesce(max(run), 0) FROM runs WHERE plan = ?", (plan,)
+        ).fetchone()
+        if spent >= max_runs:
+            raise GrantRefused(
+                "grant_run_budget_spent",
+                expected=f"at most {max_runs} runs of this plan",
+                got=f"{spent} already granted",
+                hint="agree on a new plan for further runs",
+            )
+        return int(spent)
 
     def mark_sent(self, plan: str, run: int, artifact: str, now: datetime) -> None:
         """Write down that the enclave acknowledged a grant."""
@@ -174,12 +180,6 @@ class Ledger:
         ).fetchall()
         found = (self._find(plan, session) for (session,) in rows)
         return tuple(run for run in found if run is not None)
-
-    def _count(self, plan: str) -> int:
-        row = self._connection.execute(
-            "SELECT coalesce(max(run), 0) FROM runs WHERE plan = ?", (plan,)
-        ).fetchone()
-        return int(row[0])
 
     def _find(self, plan: str, session: str) -> RecordedRun | None:
         row = self._connection.execute(

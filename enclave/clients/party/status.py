@@ -14,6 +14,7 @@ from enclave.clients.party.keys import LEDGER_FILE, PartyKeys
 from enclave.clients.party.ledger import Ledger
 from enclave.clients.party.plan_directory import PlanDirectory
 from enclave.clients.party.state import StateDirectory
+from enclave.core.session import FINISHED, REFUSED, RUNNING
 from enclave.core.vocabulary import APPROVING_ROLES, ARTIFACT_OWNER
 from enclave.wire.messages import SessionView
 
@@ -32,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Standing:
-    """All steps, whose turn it is (a role, or empty), and the verb that comes next."""
+    """All steps, whose turn it is (a role; empty for either), and the verb that comes next."""
 
     steps: tuple[Step, ...]
     turn: str
@@ -71,18 +72,24 @@ def find_standing(
         detail = f"{granted} run(s) granted so far" if owner == role else ""
         there = artifact in view.grants
         steps.append(Step(f"grant {artifact}", owner, DONE if there else OPEN, detail))
-    ran = view.last_run > 0
-    steps.append(
-        Step("run", "", DONE if ran else OPEN, f"{view.runs_spent} of {view.max_runs} spent")
-    )
+    spent = f"{view.runs_spent} of {view.max_runs} spent"
+    if view.state == RUNNING:
+        steps.append(Step("run", "", OPEN, f"run {view.last_run} is going on; {spent}"))
+        return Standing(tuple(steps), "", f"run --watch {view.last_run}")
+    if view.state == FINISHED:
+        steps.append(Step("run", "", DONE, f"run {view.last_run} has finished; {spent}"))
+        return Standing(tuple(steps), role, "result")
+    if view.state == REFUSED:
+        steps.append(Step("run", "", OPEN, f"the last run was refused; {spent}"))
+        return Standing(tuple(steps), role, "grant")
+    steps.append(Step("run", "", OPEN, spent))
     return _standing(tuple(steps), role)
 
 
 def _standing(steps: tuple[Step, ...], role: str) -> Standing:
     pending = [step for step in steps if step.state == OPEN]
     if not pending:
-        unknown = any(step.state == UNKNOWN for step in steps)
-        return Standing(steps, role, "upload" if unknown else "result")
+        return Standing(steps, role, "upload")
     mine = [step for step in pending if step.role == role]
     first = mine[0] if mine else pending[0]
-    return Standing(steps, first.role or role, first.name.split(" ")[0])
+    return Standing(steps, first.role, first.name.split(" ")[0])
