@@ -48,6 +48,12 @@ def sample_count_bits(max_samples: int) -> int:
     return (pairs - 1).bit_length()
 
 
+def finish_slot_bits(wall_seconds: int, slot_seconds: int) -> int:
+    """Bits of the slot a run finishes in: eval code decides how long it takes."""
+    slots = -(-wall_seconds // slot_seconds) + 1
+    return (slots - 1).bit_length()
+
+
 def compute_budget(plan: Plan, policy: ResultPolicy) -> Budget:
     """Count the bits of a plan under its policy.
 
@@ -58,6 +64,8 @@ def compute_budget(plan: Plan, policy: ResultPolicy) -> Budget:
     """
     lines = [BudgetLine(metric.id, metric_bits(metric)) for metric in policy.metrics]
     lines.append(BudgetLine("sample counts", sample_count_bits(plan.limits.max_samples)))
+    slot_bits = finish_slot_bits(plan.limits.wall_seconds, policy.slot_seconds)
+    lines.append(BudgetLine("finish slot", slot_bits))
     values = sum(line.bits for line in lines)
     if values < REFUSAL_BITS:
         lines.append(BudgetLine("refusal code", REFUSAL_BITS - values))

@@ -104,8 +104,8 @@ def test_explanation_tells_who_learns_what(world: World) -> None:
         "model_owner: truthfulqa_mc1_accuracy",
         "0 to 1 in steps of 0.01, over at least 10 samples, 7 bits",
         "No release unless control oracle is exactly 1.",
-        "= 44 bits a run.",
-        "3 runs: 132 bits of the 256 allowed.",
+        "= 45 bits a run.",
+        "3 runs: 135 bits of the 256 allowed.",
         "evaluator shows no hardware evidence",
         "document not at hand",
     ):

@@ -167,7 +167,7 @@ def test_altered_facts_with_matching_digest_fail_the_signature(
     parsed = parse_receipt(receipt)
     for changed in (
         replace(facts, run=2),
-        replace(facts, bits=45),
+        replace(facts, bits=46),
         replace(facts, engine={"torch": "2.14.0"}),
         replace(facts, session="00" * 16),
         replace(facts, completed=119),
@@ -350,7 +350,7 @@ def test_against_the_result_policy(world: World, facts: RunFacts) -> None:
         return replace(facts, **change)
 
     refuse = refuse_other_result_policy
-    expect_refusal("receipt_bits", lambda: refuse(variant(bits=43), world.policy))
+    expect_refusal("receipt_bits", lambda: refuse(variant(bits=44), world.policy))
     expect_refusal("receipt_controls", lambda: refuse(variant(controls=("oracle",)), world.policy))
     small = tuple(replace(release, size=100) for release in facts.releases)
     expect_refusal("receipt_releases", lambda: refuse(variant(releases=small), world.policy))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from enclave.core.budget import (
     REFUSAL_BITS,
     compute_budget,
+    finish_slot_bits,
     metric_bits,
     refuse_over_budget,
     sample_count_bits,
@@ -247,10 +248,17 @@ def test_pairs_are_counted_right() -> None:
         assert len(pairs) == (limit + 1) * (limit + 2) // 2
 
 
+@given(st.integers(1, 10**6), st.integers(60, 10**5), st.integers(0, 10**5))
+def test_finish_slot_bits_cover_every_slot(wall: int, slot: int, start: int) -> None:
+    reachable = {(start + spent) // slot for spent in (0, wall // 2, wall)}
+    assert max(reachable) - min(reachable) < 2 ** finish_slot_bits(wall, slot)
+    assert finish_slot_bits(600, 3600) == 1
+
+
 def test_budget_of_the_demo(world: World) -> None:
     budget = compute_budget(world.plan, demo_policy())
-    assert [line.bits for line in budget.lines] == [7, 7, 7, 7, 15, 1]
-    assert (budget.bits_per_run, budget.bits_total, budget.max_bits) == (44, 132, 256)
+    assert [line.bits for line in budget.lines] == [7, 7, 7, 7, 15, 1, 1]
+    assert (budget.bits_per_run, budget.bits_total, budget.max_bits) == (45, 135, 256)
 
 
 def test_a_refusal_code_fits_its_bits() -> None:
@@ -276,12 +284,12 @@ def with_policy(world: World, document: dict[str, Any], **changes: Any) -> tuple
 
 
 def test_over_budget(world: World) -> None:
-    document = {**demo_policy_json(), "max_bits": 132}
+    document = {**demo_policy_json(), "max_bits": 135}
     refuse_over_budget(*with_policy(world, document))
-    plan, parsed = with_policy(world, {**document, "max_bits": 131})
+    plan, parsed = with_policy(world, {**document, "max_bits": 134})
     refusal = expect_refusal("release_budget_exceeded", lambda: refuse_over_budget(plan, parsed))
-    assert refusal.got == "132 bits (44 a run)"
-    refuse_over_budget(*with_policy(world, {**document, "max_bits": 88}, max_runs=2))
+    assert refusal.got == "135 bits (45 a run)"
+    refuse_over_budget(*with_policy(world, {**document, "max_bits": 90}, max_runs=2))
 
 
 def test_policy_and_plan_must_fit(world: World) -> None:
