@@ -16,8 +16,7 @@ from attestation.collect import Attester, open_attester
 from attestation.errors import AttestationError
 from attestation.parse.trust_roots import parse_trust_roots
 from attestation.types import SIMULATED
-from enclave.core.errors import IsolationRefused, PlanRefused, Refusal, SessionRefused
-from enclave.core.plan_terms import TIERS
+from enclave.core.errors import PlanRefused, Refusal, SessionRefused
 from enclave.core.run_facts import IsolationFacts
 from enclave.core.vocabulary import ARTIFACTS
 from enclave.workload.broker.archive import PlanArchive
@@ -27,8 +26,8 @@ from enclave.workload.broker.live_session import LiveSession, open_session
 from enclave.workload.broker.plans import LoadedPlan, load_plan
 from enclave.workload.broker.run import Surroundings
 from enclave.workload.isolation.kernel import harden_process
-from enclave.workload.isolation.selftest import run_selftest
 from enclave.workload.launcher.client import LauncherClient
+from enclave.workload.launcher.selftest import demand_tier, run_selftest
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
 from enclave.workload.service.server import RunningServer, serve_enclave
 from enclave.workload.service.upload_store import open_upload_store
@@ -119,19 +118,12 @@ class _SessionOpener:
     def open(self, loaded: LoadedPlan) -> LiveSession:
         """A fresh session. Raises IsolationRefused `sandbox_unavailable`, `tier_too_low`."""
         tested = run_selftest(self._launcher)
-        minimum = loaded.plan.isolation.min_tier
-        if TIERS.index(tested.tier) < TIERS.index(minimum):
-            raise IsolationRefused(
-                "tier_too_low",
-                expected=f"isolation tier {minimum} as the plan demands",
-                got=tested.tier,
-                hint="start the workload as root, or agree on a plan with a lower min_tier",
-            )
+        demand_tier(tested, loaded.plan.isolation.min_tier)
         facts = IsolationFacts(
             tier=tested.tier,
             profile_digest=tested.profile_digest,
-            probes_tried=len(tested.probes),
-            probes_refused=len(tested.probes),
+            probes_tried=tested.tried,
+            probes_refused=tested.refused,
         )
         return open_session(
             loaded,
