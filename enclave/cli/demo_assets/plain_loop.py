@@ -24,61 +24,70 @@ class PlainResult:
     arithmetic_exact: Fraction
     items: int
     run_seconds: float
-    load_seconds: float
 
 
-def run_plain_loop(model_directory: Path, suite: Path, *, threads: int) -> PlainResult:
-    """Score both suite files with batch 1 in fp32, greedy, one forward pass a choice."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+class PlainLoop:
+    """A model loaded the usual way, scoring with batch 1 in fp32."""
 
-    started = time.perf_counter()
-    torch.set_num_threads(threads)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        model_directory, dtype=torch.float32, local_files_only=True
-    )
-    model.eval()
-    loaded = time.perf_counter()
+    def __init__(self, model_directory: Path, *, threads: int) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    right = 0
-    questions = _read_lines(suite / "truthfulqa_mc1.jsonl")
-    for item in questions:
-        prompt = f"Q: {item['question']}\nA:"
-        start = len(tokenizer(prompt).input_ids)
-        scores = []
-        for choice in item["choices"]:
-            tokens = torch.tensor([tokenizer(f"{prompt} {choice}").input_ids])
-            with torch.inference_mode():
-                logits = model(tokens).logits[0, :-1]
-            likelihoods = torch.log_softmax(logits, -1).gather(1, tokens[0, 1:, None])[:, 0]
-            scores.append(sum(likelihoods[start - 1 :].tolist()))
-        right += scores[item["answer"]] > max(
-            score for index, score in enumerate(scores) if index != item["answer"]
+        torch.set_num_threads(threads)
+        self._torch = torch
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
+        self._model: Any = AutoModelForCausalLM.from_pretrained(
+            model_directory, dtype=torch.float32, local_files_only=True
+        )
+        self._model.train(False)
+
+    def run(self, suite: Path) -> PlainResult:
+        """Score both suite files, one forward pass a choice and one greedy reply a sum."""
+        questions = _read_lines(suite / "truthfulqa_mc1.jsonl")
+        sums = _read_lines(suite / "arithmetic.jsonl")
+        started = time.perf_counter()
+        right = 0
+        for item in questions:
+            scores = self.score_choices(item["question"], item["choices"])
+            best = max(score for index, score in enumerate(scores) if index != item["answer"])
+            right += scores[item["answer"]] > best
+        exact = sum(
+            re.findall(r"-?\d+", self.reply(item["question"]))[-1:] == [item["answer"]]
+            for item in sums
+        )
+        return PlainResult(
+            truthfulqa_mc1=Fraction(right, len(questions)),
+            arithmetic_exact=Fraction(exact, len(sums)),
+            items=len(questions) + len(sums),
+            run_seconds=time.perf_counter() - started,
         )
 
-    exact = 0
-    sums = _read_lines(suite / "arithmetic.jsonl")
-    for item in sums:
-        prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": item["question"]}],
+    def score_choices(self, question: str, choices: list[str]) -> list[float]:
+        """The log-likelihood of each choice."""
+        torch = self._torch
+        prompt = f"Q: {question}\nA:"
+        start = len(self._tokenizer(prompt).input_ids)
+        scores = []
+        for choice in choices:
+            tokens = torch.tensor([self._tokenizer(f"{prompt} {choice}").input_ids])
+            with torch.inference_mode():
+                logits = self._model(tokens).logits[0, :-1]
+            likelihoods = torch.log_softmax(logits, -1).gather(1, tokens[0, 1:, None])[:, 0]
+            scores.append(sum(likelihoods[start - 1 :].tolist()))
+        return scores
+
+    def reply(self, question: str, max_new_tokens: int = 24) -> str:
+        """The greedy reply to a chat of one message."""
+        prompt = self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}],
             add_generation_prompt=True,
             return_tensors="pt",
             return_dict=True,
         )
-        with torch.inference_mode():
-            output = model.generate(**prompt, max_new_tokens=24, do_sample=False)
-        reply = tokenizer.decode(
-            output[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True
-        )
-        exact += re.findall(r"-?\d+", reply)[-1:] == [item["answer"]]
-    return PlainResult(
-        truthfulqa_mc1=Fraction(right, len(questions)),
-        arithmetic_exact=Fraction(exact, len(sums)),
-        items=len(questions) + len(sums),
-        run_seconds=time.perf_counter() - loaded,
-        load_seconds=loaded - started,
-    )
+        with self._torch.inference_mode():
+            output = self._model.generate(**prompt, max_new_tokens=max_new_tokens, do_sample=False)
+        new = output[0, prompt["input_ids"].shape[1] :]
+        return str(self._tokenizer.decode(new, skip_special_tokens=True))
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
@@ -92,7 +101,7 @@ def main() -> None:
     parser.add_argument("suite", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    result = run_plain_loop(arguments.model, arguments.suite, threads=arguments.threads)
+    result = PlainLoop(arguments.model, threads=arguments.threads).run(arguments.suite)
     print(json.dumps({name: str(value) for name, value in asdict(result).items()}))
 
 
