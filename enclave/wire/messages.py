@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from attestation.errors import Check, Finding
+from enclave.core.sealed.stream import SEGMENT_BYTES
 
 SERVER_NAME = "enclave.invalid"
 """The one DNS name in every server certificate; RFC 6761 reserves `.invalid`."""
-
-SEGMENT_BYTES = 1024 * 1024
-"""Segment k of a stream is its ciphertext range [k MiB, (k + 1) MiB), the last one shorter."""
 
 ACKNOWLEDGE_BYTES = 16 * SEGMENT_BYTES
 """What is made durable and acknowledged together."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import enclave.wire  # first: it prepares gRPC's environment  # isort: skip
+import enclave.wire  # noqa: F401 # isort: skip -- first: it prepares gRPC's environment
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -19,8 +19,9 @@ from enclave.clients.channel.client import EnclaveClient, Timeouts
 from enclave.core.canonical import print_canonical
 from enclave.core.errors import Refusal
 from enclave.core.plan import Plan, parse_plan
+from enclave.core.sealed.stream import SEGMENT_BYTES
 from enclave.core.vocabulary import SEALED_ARTIFACT_TYPE
-from enclave.wire.messages import SEGMENT_BYTES, AttestReply, Progress, SessionView
+from enclave.wire.messages import AttestReply, Progress, SessionView
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
 from enclave.workload.service.server import RunningServer, serve_enclave
 from enclave.workload.service.upload_store import UploadStore, open_upload_store
@@ -65,7 +66,9 @@ def make_wire_world() -> WireWorld:
     ]
     document = plan_json([each.party for each in keys], demo_policy().digest)
     document["model"]["max_bytes"] = 4 * 1024**3
-    return WireWorld(*keys, make_party("evaluator", "Stranger"), parse_plan(print_canonical(document)))
+    return WireWorld(
+        *keys, make_party("evaluator", "Stranger"), parse_plan(print_canonical(document))
+    )
 
 
 @dataclass
@@ -173,16 +176,19 @@ class Enclave:
         self.server.stop(0)
 
     def client(
-        self, keys: PartyKeys, *, plan: str | None = None, certificate: bytes | None = None,
-        timeouts: Timeouts = Timeouts(20, 120),
-    ) -> EnclaveClient:  # fmt: skip
+        self,
+        keys: PartyKeys,
+        *,
+        plan: str | None = None,
+        certificate: bytes | None = None,
+    ) -> EnclaveClient:
         return EnclaveClient(
             self.endpoint,
             fetch_server_certificate(self.endpoint, 10),
             client_key_pem=key_pem(keys),
             client_certificate_pem=certificate or certificate_pem(keys),
             plan=plan or self.world.plan.digest,
-            timeouts=timeouts,
+            timeouts=Timeouts(20, 120),
         )
 
 
@@ -220,5 +226,3 @@ def outcome(action: object) -> str:
     except (Refusal, AttestationError) as refusal:
         return refusal.code
     return "ok"
-
-

@@ -80,9 +80,7 @@ def forget(client: EnclaveClient, artifact: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def running(
-    wire_world: WireWorld, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Enclave]:
+def running(wire_world: WireWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enclave]:
     with Enclave(wire_world, tmp_path_factory.mktemp("store")) as enclave:
         enclave.facade.progress = [Progress("run", 1, 1, "finished")]
         yield enclave
@@ -146,9 +144,7 @@ def test_unknown_plan_reads_like_an_unknown_peer(running: Enclave, wire_world: W
 
 def test_party_of_another_plan_only(wire_world: WireWorld, tmp_path: Path) -> None:
     other = wire_world.edited_plan(
-        parties=[
-            keys.party.fields() for keys in (wire_world.owner, wire_world.stranger)
-        ]
+        parties=[keys.party.fields() for keys in (wire_world.owner, wire_world.stranger)]
     )
     with Enclave(wire_world, tmp_path) as enclave:
         enclave.facade.registered[other.digest] = other

@@ -70,9 +70,7 @@ def test_oversize_message(
     oversize = b"x" * (MAX_REQUEST_BYTES + 1)
     assert outcome(lambda: owner.submit_approval(oversize)) == "message_too_large"
     # A client that does not look at its own messages meets the server's cap.
-    options = [
-        option for option in client_options() if option[0] != "grpc.max_send_message_length"
-    ]
+    options = [option for option in client_options() if option[0] != "grpc.max_send_message_length"]
     root = x509.load_der_x509_certificate(fetch_server_certificate(enclave_server.endpoint, 10))
     credentials = grpc.ssl_channel_credentials(
         root.public_bytes(Encoding.PEM),

@@ -12,16 +12,17 @@ from enclave.clients.channel.client import EnclaveClient, back_off
 from enclave.clients.channel.failures import PASSING_CODES
 from enclave.core.errors import Refusal, UploadRefused
 from enclave.core.plan import Plan
-from enclave.core.sealed.index import SealedIndex, parse_index
+from enclave.core.sealed.index import (
+    INDEX_NAME,
+    MAX_INDEX_BYTES,
+    SealedIndex,
+    parse_index,
+    stream_name,
+)
+from enclave.core.sealed.stream import SEGMENT_BYTES
 from enclave.wire.allocator import keep_memory_flat
 from enclave.wire.errors import ChannelRefused
-from enclave.wire.messages import (
-    SEGMENT_BYTES,
-    SegmentRun,
-    UploadAcknowledged,
-    UploadReport,
-    UploadStatus,
-)
+from enclave.wire.messages import SegmentRun, UploadAcknowledged, UploadReport, UploadStatus
 from enclave.wire.segment_frame import pack_segment
 
 _ATTEMPTS = 6
@@ -29,8 +30,6 @@ _ATTEMPTS = 6
 
 _BUSY_ATTEMPTS = 4
 """The stream of a client that died is still ending when its successor comes."""
-
-_MAX_INDEX_BYTES = 2 * 1024 * 1024
 
 
 def upload_artifact(
@@ -82,7 +81,7 @@ class _Source:
 
     def __init__(self, directory: Path, commitment: str) -> None:
         self._directory = directory
-        self.index_bytes = _read_index(directory / "index.json")
+        self.index_bytes = _read_index(directory / INDEX_NAME)
         self.index: SealedIndex = parse_index(self.index_bytes)
         if self.index.commitment != commitment:
             raise UploadRefused(
@@ -107,7 +106,7 @@ class _Source:
     def read_runs(self, runs: tuple[SegmentRun, ...]) -> Iterator[tuple[int, int, bytes]]:
         """Stream, segment and ciphertext of every segment in the runs."""
         for run in runs:
-            path = self._directory / f"{run.stream:08d}.sealed"
+            path = self._directory / stream_name(run.stream)
             with path.open("rb", buffering=0) as file:
                 for segment in range(run.first, run.first + run.count):
                     size = self.size_of(run.stream, segment)
@@ -125,7 +124,7 @@ class _Source:
 def _read_index(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_INDEX_BYTES)
+            return file.read(MAX_INDEX_BYTES + 1)
     except OSError as error:
         raise _source_missing(error) from None
 

@@ -3,8 +3,10 @@
 A record is appended and synchronised after the data that it names.  Each
 record's CRC covers the digest of the index and the record's position, so that a
 torn, foreign or moved record ends the journal.  The journal is trusted up to its
-first bad record and cut there.  It guards against crashes, not against the host:
-AEAD decides when the artifact is opened.
+first bad record and cut there; zeros behind the last record are space reserved
+for the next ones, so that data that found room can be journaled on a full disk.
+It guards against crashes, not against the host: AEAD decides when the artifact
+is opened.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ _FIELDS = struct.Struct(">IIII")  # kind, stream, first, count
 _CRC = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
 RECORD_BYTES = _FIELDS.size + _CRC.size
+RESERVED_RECORDS = 256
+"""What `append` can take at once even on a full disk."""
+
 _DURABLE, _FORGOTTEN = 1, 2
 _MAX_JOURNAL_BYTES = 1 << 30
+_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,18 @@ class SegmentJournal:
             # If even this fails the torn record is cut at the next start.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
+                self.reserve()
             raise
         self.records += len(entries)
+        with contextlib.suppress(OSError):
+            self.reserve()
+
+    def reserve(self) -> None:
+        """Take disk space for the next records."""
+        wanted = self.records * RECORD_BYTES + RESERVED_RECORDS * RECORD_BYTES
+        blocks = -(-wanted // _BLOCK_BYTES)
+        if os.fstat(self._descriptor).st_size < blocks * _BLOCK_BYTES:
+            os.posix_fallocate(self._descriptor, 0, blocks * _BLOCK_BYTES)
 
     def rewrite(self, runs: Iterable[SegmentRun]) -> None:
         """Replace the journal by one that says the same in the fewest records."""
@@ -91,6 +107,8 @@ class SegmentJournal:
             raise
         os.close(self._descriptor)
         self._descriptor, self.records = descriptor, len(entries)
+        with contextlib.suppress(OSError):
+            self.reserve()
 
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

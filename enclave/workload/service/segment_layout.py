@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 
 from enclave.core.errors import UploadRefused
-from enclave.wire.messages import MAX_MISSING_RUNS, SEGMENT_BYTES, SegmentRun
+from enclave.core.sealed.stream import SEGMENT_BYTES
+from enclave.wire.messages import MAX_MISSING_RUNS, SegmentRun
 
 
 class SegmentLayout:

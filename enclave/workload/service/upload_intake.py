@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from enclave.core.errors import UploadRefused
-from enclave.wire.messages import SEGMENT_BYTES, SegmentRun
+from enclave.core.sealed.index import stream_name
+from enclave.core.sealed.stream import SEGMENT_BYTES
+from enclave.wire.messages import SegmentRun
 from enclave.workload.service.journal import JournalEntry, sync_directory
 from enclave.workload.service.segment_layout import SegmentLayout, join_segments
 from enclave.workload.service.storage_errors import typed_storage_errors, write_fully
@@ -19,11 +21,6 @@ Segment = tuple[int, int]
 _FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Writeback starts after this many segments, so that fdatasync finds little left to do.
 _WRITEBACK_SEGMENTS = 4
-
-
-def data_name(stream: int) -> str:
-    """File name of a stream's ciphertext."""
-    return f"{stream:08d}.sealed"
 
 
 class UploadIntake:
@@ -77,7 +74,7 @@ class UploadIntake:
         try:
             with typed_storage_errors():
                 for stream in sorted({run.stream for run in runs}):
-                    _sync_data(self._data / data_name(stream))
+                    _sync_data(self._data / stream_name(stream))
                 if self._new_names:
                     self._new_names = False
                     sync_directory(self._data)
@@ -121,7 +118,7 @@ class UploadIntake:
         if stream == self._stream:
             return
         self._close_descriptor()
-        path = self._data / data_name(stream)
+        path = self._data / stream_name(stream)
         try:
             self._descriptor = os.open(path, _FLAGS)
         except FileNotFoundError:

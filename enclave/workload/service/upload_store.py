@@ -23,9 +23,15 @@ from typing import Self
 from enclave.core.errors import Refusal, UploadRefused
 from enclave.core.plan import Plan
 from enclave.core.plan_terms import ArtifactTerms
-from enclave.core.sealed.index import SealedIndex, parse_index
-from enclave.wire.messages import SEGMENT_BYTES, SegmentRun, UploadStatus
-from enclave.wire.transport import MAX_REQUEST_BYTES
+from enclave.core.sealed.index import (
+    INDEX_NAME,
+    MAX_INDEX_BYTES,
+    SealedIndex,
+    parse_index,
+    stream_name,
+)
+from enclave.core.sealed.stream import SEGMENT_BYTES
+from enclave.wire.messages import SegmentRun, UploadStatus
 from enclave.workload.service.journal import (
     JournalEntry,
     SegmentJournal,
@@ -34,7 +40,7 @@ from enclave.workload.service.journal import (
 )
 from enclave.workload.service.segment_layout import SegmentLayout
 from enclave.workload.service.storage_errors import disk_full, typed_storage_errors, write_fully
-from enclave.workload.service.upload_intake import UploadIntake, data_name
+from enclave.workload.service.upload_intake import UploadIntake
 from enclave.workload.service.upload_terms import refuse_other_index
 
 _COMPACT_RECORDS = 4096
@@ -60,11 +66,12 @@ class UploadStore:
         self._index_sha256 = b""
         self._layout = SegmentLayout(())
         self._journal: SegmentJournal | None = None
-        self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One process at a time; the kernel drops the lock when the process dies.
-        self._lock_descriptor = os.open(directory / "lock", _WRITE, 0o600)
         self._uploading = False
-        self._load()
+        with typed_storage_errors():
+            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # One process at a time; the kernel drops the lock when the process dies.
+            self._lock_descriptor = os.open(directory / "lock", _WRITE, 0o600)
+            self._load()
 
     def close(self) -> None:
         """Close every descriptor; what is durable stays."""
@@ -100,6 +107,8 @@ class UploadStore:
         with self._exclusive():
             with self._guard, typed_storage_errors():
                 self._install(index, parsed)
+                if self._journal is not None:
+                    self._journal.reserve()
                 self._refuse_small_disk()
             intake = UploadIntake(self._data, self._layout, self._record, self._guard)
             try:
@@ -148,7 +157,7 @@ class UploadStore:
 
     def _load(self) -> None:
         try:
-            index = _read_bounded(self.directory / "index.json")
+            index = _read_bounded(self.directory / INDEX_NAME)
             parsed = parse_index(index)
             refuse_other_index(parsed, self.artifact, self._terms)
         except (OSError, Refusal):
@@ -177,7 +186,7 @@ class UploadStore:
         found = False
         for run in layout.present_runs():
             try:
-                size = (self._data / data_name(run.stream)).lstat().st_size
+                size = (self._data / stream_name(run.stream)).lstat().st_size
             except OSError:
                 size = 0
             last = run.first + run.count - 1
@@ -203,7 +212,7 @@ class UploadStore:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        fresh.replace(self.directory / "index.json")
+        fresh.replace(self.directory / INDEX_NAME)
         sync_directory(self.directory)
         self._adopt(index, parsed)
 
@@ -245,7 +254,7 @@ class StoredCiphertext:
         """A read-only descriptor of one stream, owned by this object."""
         if stream not in self._descriptors:
             with typed_storage_errors():
-                self._descriptors[stream] = os.open(self._data / data_name(stream), _READ)
+                self._descriptors[stream] = os.open(self._data / stream_name(stream), _READ)
         return self._descriptors[stream]
 
     def close(self) -> None:
@@ -257,6 +266,6 @@ class StoredCiphertext:
 def _read_bounded(path: Path) -> bytes:
     descriptor = os.open(path, _READ)
     try:
-        return os.pread(descriptor, MAX_REQUEST_BYTES, 0)
+        return os.pread(descriptor, MAX_INDEX_BYTES + 1, 0)
     finally:
         os.close(descriptor)

@@ -15,6 +15,7 @@ import grpc
 from enclave.core.errors import Refusal
 from enclave.wire.codec_upload import parse_segment
 from enclave.wire.messages import ACKNOWLEDGE_BYTES, UploadAcknowledged, UploadStatus
+from enclave.workload.service.journal import RESERVED_RECORDS
 from enclave.workload.service.upload_intake import Segment, UploadIntake
 from enclave.workload.service.upload_store import UploadStore
 
@@ -77,7 +78,7 @@ class _Receiver(threading.Thread):
                 batch.append((stream, segment))
                 size += len(ciphertext)
                 del ciphertext, message
-                if size >= ACKNOWLEDGE_BYTES:
+                if size >= ACKNOWLEDGE_BYTES or len(batch) >= RESERVED_RECORDS:
                     self._put(batch)
                     batch, size = [], 0
         finally:
