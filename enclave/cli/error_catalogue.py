@@ -7,10 +7,11 @@ prints docs/errors.md from it, and a test compares both with the code's literals
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _SOURCE = Path(__file__).with_name("error_catalogue.toml")
 
@@ -26,19 +27,27 @@ class Explanation:
 
 
 @cache
-def read_catalogue() -> Mapping[str, Explanation]:
-    """Every explanation by code."""
+def read_catalogue() -> Mapping[str, Mapping[str, Explanation]]:
+    """Every explanation, by stage and code (or by `prefix*`)."""
     stages = tomllib.loads(_SOURCE.read_text("utf-8"))
-    return {
-        code: Explanation(stage, code, meaning, next_step)
-        for stage, codes in stages.items()
-        for code, (meaning, next_step) in codes.items()
-    }
+    return {stage: dict(_read_stage(stage, entries)) for stage, entries in stages.items()}
 
 
-def explain_code(code: str) -> Explanation | None:
-    """The explanation of a code, if there is one."""
-    return read_catalogue().get(code)
+def _read_stage(stage: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, Explanation]]:
+    default = entries.get("_next", "")
+    for code, value in entries.items():
+        if code != "_next":
+            meaning, next_step = (value, default) if isinstance(value, str) else value
+            yield code, Explanation(stage, code, meaning, next_step)
+
+
+def explain_code(stage: str, code: str) -> Explanation | None:
+    """The explanation of a code: its own, else that of the longest prefix its stage has."""
+    entries = read_catalogue().get(stage, {})
+    if code in entries:
+        return entries[code]
+    prefixes = [key for key in entries if key.endswith("*") and code.startswith(key[:-1])]
+    return entries[max(prefixes, key=len)] if prefixes else None
 
 
 def print_errors_page() -> str:
@@ -50,13 +59,12 @@ def print_errors_page() -> str:
         '`{"error": {"stage", "code", "expected", "got", "hint", ...}}`; no field ever holds',
         "content of a secret. Exit codes are in [cli.md](cli.md).",
         "",
+        "A code that ends in `*` stands for all that begin so and are not listed themselves.",
+        "",
         "This page is printed from `enclave/cli/error_catalogue.toml` by",
         "`python -m enclave.cli.error_catalogue`.",
     ]
-    by_stage: dict[str, list[Explanation]] = {}
-    for entry in read_catalogue().values():
-        by_stage.setdefault(entry.stage, []).append(entry)
-    for stage, entries in by_stage.items():
+    for stage, entries in read_catalogue().items():
         lines += [
             "",
             f"## {stage}",
@@ -64,7 +72,10 @@ def print_errors_page() -> str:
             "| code | stage | meaning | next step |",
             "|---|---|---|---|",
         ]
-        lines += [f"| `{e.code}` | {stage} | {e.meaning} | {e.next_step} |" for e in entries]
+        lines += [
+            f"| `{entry.code}` | {stage} | {entry.meaning} | {entry.next_step} |"
+            for entry in entries.values()
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -77,7 +77,8 @@ _BY_CODE: dict[str, ExitCode] = {
     "grant_run_past_max": ExitCode.BUDGET,
     "run_past_max": ExitCode.BUDGET,
     "release_budget_exceeded": ExitCode.BUDGET,
-    "audit_incomplete": ExitCode.INCOMPLETE,
+    "destination_full": ExitCode.UPLOAD,
+    "destination_unwritable": ExitCode.UPLOAD,
 }
 
 

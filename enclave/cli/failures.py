@@ -55,7 +55,7 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
             got=type(error).__name__,
             hint="set DOUBLEBLIND_DEBUG=1 to see where; please report it",
         )
-    explained = explain_code(described["code"])
+    explained = explain_code(described["stage"], described["code"])
     if explained is not None:
         described["meaning"] = explained.meaning
         described["hint"] = described["hint"] or explained.next_step

@@ -81,7 +81,7 @@ def seal_into_state(
     card = make_card(
         artifact,
         commitment=sealed.commitment,
-        total_bytes=sum(file.size for file in sealed.manifest.files),
+        total_bytes=sealed.manifest.total_bytes,
         files=len(sealed.manifest.files),
         salt=sealed.salt,
         environment=environment,
