@@ -31,34 +31,85 @@ def _called(node: ast.Call) -> str:
 
 
 def _strings(node: ast.AST) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.value
+    if isinstance(node, ast.JoinedStr):
+        return  # put together at run time: the test that calls for it names it
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    for child in ast.iter_child_nodes(node):
+        yield from _strings(child)
 
 
-def _codes_of(node: ast.Call) -> Iterator[tuple[str, str]]:
-    """(class or function called, code): a literal given to a refusal or a `refuse` function."""
+# Functions that build a refusal of one class, and the rooms whose rules are judged by one class.
+BUILDERS = {"refuse_collect": "CollectError"}
+BUILDERS_BY_FILE = {
+    "attestation/types/evidence.py": "MalformedEvidence",
+    "attestation/appraise": "PolicyRefused",
+}
+
+
+_COMPOSING = "attestation/parse/fields.py"  # its refusals get a document kind's prefix
+
+
+def _class_of(node: ast.Call, path: str) -> str:
+    """The refusal class a call raises or hands on; empty where the text does not say."""
+    name = _called(node)
+    if name in STAGES:
+        return name
+    for value in [*node.args, *(k.value for k in node.keywords)]:
+        if isinstance(value, ast.Name) and value.id in STAGES:
+            return value.id
+    by_file = [cls for place, cls in BUILDERS_BY_FILE.items() if path.startswith(place)]
+    return BUILDERS.get(name) or (by_file[0] if by_file else "")
+
+
+def _codes_of(node: ast.Call, kinds: list[tuple[str, str]], path: str) -> Iterator[tuple[str, str]]:
+    """(refusal class, code): a literal given to a refusal or a `refuse` function.
+
+    `kinds`: (prefix, class) of the documents in this room; their `refuse` puts the prefix before.
+    """
     name = _called(node)
     places: list[ast.AST] = [k.value for k in node.keywords if k.arg == "code"]
     if name in STAGES or "refus" in name.lower():
         places += node.args[:1]
+    composed = path == _COMPOSING or (
+        name == "refuse" and isinstance(node.func, ast.Attribute) and kinds
+    )
     for place in places:
         for text in _strings(place):
-            if CODE.match(text):
-                yield name, text
+            if composed and re.fullmatch(r"[a-z_]+", text):
+                for prefix, cls in kinds:
+                    yield cls, f"{prefix}_{text}"
+            elif CODE.match(text):
+                yield _class_of(node, path), text
+
+
+def _document_kinds(trees: list[ast.Module]) -> list[tuple[str, str]]:
+    found = []
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _called(node) == "DocumentKind":
+                cls, prefix = node.args[:2]
+                found.append((prefix.value, cls.id))  # type: ignore[attr-defined]
+    return found
 
 
 def literal_codes(*packages: str) -> dict[str, set[str]]:
-    """Code to the places (`file:callee`) that raise it."""
+    """Code to the places (`file:class`) that raise it."""
     found: dict[str, set[str]] = {}
     for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if {"generated", "demo_assets"} & set(path.parts):
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
+        paths = [
+            path
+            for path in sorted((ROOT / package).rglob("*.py"))
+            if not {"generated", "demo_assets"} & set(path.parts)
+        ]
+        trees = [ast.parse(path.read_text()) for path in paths]
+        kinds = _document_kinds(trees)
+        for path, tree in zip(paths, trees, strict=True):
+            place = str(path.relative_to(ROOT))
+            for node in ast.walk(tree):
                 if isinstance(node, ast.Call):
-                    for name, code in _codes_of(node):
-                        found.setdefault(code, set()).add(f"{path.relative_to(ROOT)}:{name}")
+                    for cls, code in _codes_of(node, kinds, place):
+                        found.setdefault(code, set()).add(f"{place}:{cls}")
     return found
 
 
