@@ -132,8 +132,11 @@ def main() -> None:
             plain.append(outcome.run_seconds)
         host.close()
     equal = all(
-        float(frame["metrics"][name]["value"]) == float(getattr(outcome, name))
-        for name in ("truthfulqa_mc1", "arithmetic_exact")
+        float(frame["metrics"][name]["value"]) == float(plain_value)
+        for name, plain_value in (
+            ("truthfulqa_mc1_accuracy", outcome.truthfulqa_mc1),
+            ("arithmetic_accuracy", outcome.arithmetic_exact),
+        )
     )
     ratio = statistics.median(a / b for a, b in zip(enclave, plain, strict=True))
     table = Table("", "median s", "best s", title=f"{outcome.items} items, {len(plain)} rounds")

@@ -8,7 +8,7 @@ import click
 
 from enclave.cli.options import json_option
 
-SHORT_ITEMS = 10
+SHORT_ITEMS = 20
 
 
 @click.command()
@@ -21,7 +21,7 @@ SHORT_ITEMS = 10
     help="Where the parties' directories go; an earlier demo there is replaced.",
 )
 @click.option("--short", is_flag=True, help=f"At most {SHORT_ITEMS} prompts a suite.")
-@click.option("--items", type=click.IntRange(min=10, max=100), help="At most this many a suite.")
+@click.option("--items", type=click.IntRange(min=20, max=100), help="At most this many a suite.")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),

@@ -21,7 +21,7 @@ from enclave.core.errors import RunRefused
 TRUTHFULQA_FILE = "truthfulqa_mc1.jsonl"
 ARITHMETIC_FILE = "arithmetic.jsonl"
 TRUTHFULQA_ITEMS = 100
-ARITHMETIC_ITEMS = 40
+ARITHMETIC_ITEMS = 50
 _FIXTURE = Path("fixtures") / "truthfulqa_mc1" / "cases.jsonl"
 
 

@@ -69,12 +69,12 @@ def evaluate(suite: Path, model: Model, report: Callable[[str, int, int], None])
     ]
     return {
         "metrics": {
-            "truthfulqa_mc1": ratio(choices_right),
-            "truthfulqa_longest_choice": ratio(
+            "truthfulqa_mc1_accuracy": ratio(choices_right),
+            "truthfulqa_mc1_baseline": ratio(
                 [item["answer"] == longest_choice(item) for item in questions]
             ),
-            "arithmetic_exact": ratio(sums_right),
-            "arithmetic_first_operand": ratio(
+            "arithmetic_accuracy": ratio(sums_right),
+            "arithmetic_baseline": ratio(
                 [is_number(first_operand(item), item["answer"]) for item in sums]
             ),
         },
