@@ -11,6 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ TREES: Final = ("bundle", "suite")
 _BATCH: Final = 64
 _MAX_DEPTH: Final = 16
 _CHUNK: Final = 1024 * 1024
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COMPONENT = re.compile(r"[A-Za-z0-9_@+=,-][A-Za-z0-9_.@+=, -]{0,127}\Z")
 
 
@@ -98,31 +101,25 @@ def _parse_files(entries: Sequence[Any], descriptors: Sequence[int]) -> Iterator
 
 def _write_file(tree: str, file: InputFile) -> None:
     *folders, name = split_safe_path(file.path)
-    directory = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        for folder in folders:
-            directory = _enter_folder(directory, folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with ExitStack() as stack:
+
+        def keep(descriptor: int) -> int:
+            stack.callback(os.close, descriptor)
+            return descriptor
+
         try:
-            target = os.open(name, flags, 0o444, dir_fd=directory)
+            directory = keep(os.open(tree, _DIRECTORY))
+            for folder in folders:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder, 0o755, dir_fd=directory)
+                directory = keep(os.open(folder, _DIRECTORY, dir_fd=directory))
+            target = keep(os.open(name, _NEW_FILE, 0o444, dir_fd=directory))
         except FileExistsError:
             raise RunRefused("input_duplicate", expected="each path once") from None
-        try:
-            _copy(file, target)
-        finally:
-            os.close(target)
-    finally:
-        os.close(directory)
-
-
-def _enter_folder(directory: int, folder: str) -> int:
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o755, dir_fd=directory)
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(folder, flags, dir_fd=directory)
-    finally:
-        os.close(directory)
+        except OSError:
+            # a path that runs through a file, or a file system without room for a name
+            raise RunRefused("input_path", expected="directories on the way") from None
+        _copy(file, target)
 
 
 def _copy(file: InputFile, target: int) -> None:

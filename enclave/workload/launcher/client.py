@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from enclave.core.errors import IsolationRefused, Refusal, rebuild_refusal
+from enclave.core.errors import IsolationRefused, Refusal, RunRefused, rebuild_refusal
 from enclave.workload.frames import receive_frame, send_frame
 from enclave.workload.isolation.limits import Limits
 from enclave.workload.launcher.protocol import LAUNCHER_VARIABLE
@@ -232,7 +232,7 @@ class LauncherClient:
             self._next_number += 1
             try:
                 send_frame(self._peer, {"id": number, **message}, descriptors or [])
-            except Refusal:
+            except RunRefused:
                 raise IsolationRefused("launcher_gone", expected="a live launcher") from None
         with self._change:
             self._change.wait_for(lambda: number in self._answers or self._gone, _ANSWER_SECONDS)

@@ -18,13 +18,14 @@ from enclave.workload.frames import receive_frame, send_frame
 from enclave.workload.isolation.limits import Limits
 from enclave.workload.isolation.profile import Profile
 from enclave.workload.isolation.seccomp.tripwire import receive_tripped, still_stopped
-from enclave.workload.launcher.spawn import STARTED, Child, forget
+from enclave.workload.launcher.spawn import Child, end_orphans, forget
 
 START_SECONDS = 120
 """How long a compartment may take from its start until it is sealed."""
 
 _REAP_SECONDS = 5.0
 _FRAME_SECONDS = 5.0
+_CPU_GRAIN = 0.1  # seconds by which two ways of counting may differ
 _CHILD_PID = re.compile(rb'"child-pid": ([0-9]+)[^0-9]')
 
 
@@ -175,7 +176,7 @@ class Compartment:
     def _end_code(self, status: int, cpu: float) -> str:
         if self.reason:
             return self.reason
-        if status in (137, -9) and cpu >= self.limits.cpu_seconds:
+        if status in (137, -9) and cpu + _CPU_GRAIN >= self.limits.cpu_seconds:
             return "limit_cpu"
         if status < 0 or status > 128:
             return "signal"
@@ -194,25 +195,6 @@ def _refusal(message: dict[str, Any]) -> dict[str, str]:
         }
     except Refusal:
         return IsolationRefused("stage_two_malformed").as_json()
-
-
-def end_orphans() -> None:
-    """Kill and reap the children that this process adopted: what is left of ended compartments.
-
-    Children that it started itself are sessions of their own making; an
-    orphan's parent was bwrap, or a process of the broker.
-    """
-    own = os.getpid()
-    try:
-        with open(f"/proc/{own}/task/{own}/children", encoding="ascii") as file:
-            children = [int(word) for word in file.read().split()]
-    except OSError:
-        return  # no such list in this kernel; PDEATHSIG did it
-    for pid in children:
-        if pid not in STARTED:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
 
 def _open_child(pid: int, parent: int) -> int | None:

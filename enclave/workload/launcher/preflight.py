@@ -6,7 +6,7 @@ import os
 
 from enclave.core.errors import IsolationRefused
 from enclave.workload.isolation.runtime import Runtime
-from enclave.workload.launcher.spawn import Identity, forget, spawn
+from enclave.workload.launcher.spawn import Identity, end_orphans, forget, spawn
 
 _USERNS_HINT = (
     "allow unprivileged user namespaces: sysctl -w user.max_user_namespaces=10000; "
@@ -35,6 +35,7 @@ def demand_bubblewrap(bwrap: str, runtime: Runtime, identity: Identity) -> None:
     _, status = os.waitpid(child.pid, 0)
     forget(child)
     os.close(child.pidfd)
+    end_orphans()
     if status == 0:
         return
     if any(sign in complaint for sign in _USERNS_SIGNS):

@@ -73,10 +73,15 @@ def parse_session(session: str) -> str:
     return session
 
 
-def parse_request(message: Mapping[str, Any]) -> tuple[int, Request]:
-    """The request's number and the request; DocumentRefused when it is none."""
+def parse_number(message: Mapping[str, Any]) -> int:
+    """The request's number, to which an answer or a refusal refers."""
+    return Fields(message, "request").integer("id", 0, 2**53 - 1)
+
+
+def parse_request(message: Mapping[str, Any]) -> Request:
+    """The request; DocumentRefused when it is none."""
     fields = Fields(message, "request")
-    number = fields.integer("id", 0, 2**53 - 1)
+    fields.integer("id", 0, 2**53 - 1)
     operation = fields.constant("op", "mount_memory", "unmount_memory", "start", "kill", "describe")
     request: Request
     if operation == "mount_memory":
@@ -91,7 +96,7 @@ def parse_request(message: Mapping[str, Any]) -> tuple[int, Request]:
     else:
         request = Describe()
     fields.done()
-    return number, request
+    return request
 
 
 def _parse_start(fields: Fields) -> Start:

@@ -17,7 +17,7 @@ from typing import Any
 
 from enclave.core.errors import IsolationRefused, Refusal
 from enclave.workload.frames import receive_frame, send_frame
-from enclave.workload.launcher.compartment import Compartment, end_orphans
+from enclave.workload.launcher.compartment import Compartment
 from enclave.workload.launcher.protocol import (
     MAX_HANDED,
     Describe,
@@ -26,10 +26,11 @@ from enclave.workload.launcher.protocol import (
     Request,
     Start,
     UnmountMemory,
+    parse_number,
     parse_request,
 )
 from enclave.workload.launcher.root import mount_memory, unmount_memory
-from enclave.workload.launcher.spawn import Child, forget
+from enclave.workload.launcher.spawn import Child, end_orphans, forget
 from enclave.workload.launcher.starter import Starter
 
 _FRAME_SECONDS = 5.0
@@ -123,16 +124,14 @@ class Server:
 
     def _serve_broker(self) -> None:
         message, descriptors = receive_frame(self._peer, max_descriptors=MAX_HANDED)
-        number = -1
         handed: Sequence[int] = ()
         try:
-            number, request = parse_request(message)
-            answer, handed = self._answer(request, descriptors)
-            reply: dict[str, Any] = {"reply": number, "answer": answer}
-        except Refusal as refusal:
-            if number < 0:
-                raise
-            reply = {"reply": number, "refusal": refusal.as_json()}
+            number = parse_number(message)  # without one there is nobody to answer: the end
+            try:
+                answer, handed = self._answer(parse_request(message), descriptors)
+                reply: dict[str, Any] = {"reply": number, "answer": answer}
+            except Refusal as refusal:
+                reply = {"reply": number, "refusal": refusal.as_json()}
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -82,6 +83,25 @@ def spawn(
 def forget(child: Child) -> None:
     """After the reaping: its number may be given to another process."""
     STARTED.discard(child.pid)
+
+
+def end_orphans() -> None:
+    """Kill and reap the children that this process adopted: what is left of ended compartments.
+
+    Children that it started itself are sessions of their own making; an
+    orphan's parent was bwrap, or a process of the broker.
+    """
+    own = os.getpid()
+    try:
+        with open(f"/proc/{own}/task/{own}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        return  # no such list in this kernel; PDEATHSIG did it
+    for pid in children:
+        if pid not in STARTED:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def _become(

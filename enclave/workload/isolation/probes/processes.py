@@ -129,6 +129,15 @@ def _clone3(_: Targets) -> Outcome:
     return "open"
 
 
+def _enter(_: Targets) -> Outcome:
+    try:
+        namespace = os.open("/proc/self/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        namespace = -1
+    raw_call("setns", namespace, 0)
+    return "open"
+
+
 def _act(call: Callable[[], object]) -> Callable[[Targets], Outcome]:
     def attempt(_: Targets) -> Outcome:
         call()
@@ -176,13 +185,7 @@ PROBES: Final = (
     ),
     Probe("clone_namespace", "new user namespace by clone", _clone_namespace, "killed", "clone"),
     Probe("clone3", "new user namespace by clone3", _clone3),
-    Probe(
-        "enter_namespace",
-        "enter a namespace",
-        _act(lambda: raw_call("setns", 0, 0)),
-        "killed",
-        "setns",
-    ),
+    Probe("enter_namespace", "enter a namespace", _enter, "killed", "setns"),
     Probe(
         "personality",
         "switch address randomisation off",
