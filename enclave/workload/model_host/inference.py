@@ -105,9 +105,7 @@ class InferenceEngine:
         while output.generation.sampled < sampling.max_tokens:
             if cancelled is not None and cancelled.is_set():
                 break
-            logits = self._network(
-                ids, cache=cache, use_cache=True, logits_to_keep=1
-            ).logits[0, -1]
+            logits = self._network(ids, cache=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
             score = chooser.choose(logits.float())
             if output.add(score):
                 break

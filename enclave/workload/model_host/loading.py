@@ -30,7 +30,6 @@ from enclave.workload.model_host.weights import map_weights
 
 ARCHITECTURES: Mapping[str, str] = {
     "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
     "gpt_neox": "GPTNeoXForCausalLM",
     "llama": "LlamaForCausalLM",

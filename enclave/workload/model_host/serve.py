@@ -125,7 +125,7 @@ class _Host:
         except DocumentRefused as refusal:
             raise ModelRefused("model_load_malformed", expected=refusal.expected) from None
         finally:
-            # Small files were read, weights are mapped: no descriptor stays open.
+            # Small files were read, weights are mapped: none is needed any more.
             for descriptor in descriptors:
                 os.close(descriptor)
         from enclave.workload.model_host.facts import describe_engine

@@ -31,6 +31,13 @@ class _DeadlineError(Exception):
     """Raised inside a template that runs too long."""
 
 
+class _Environment(ImmutableSandboxedEnvironment):
+    """The sandbox, but an unsafe attribute ends the rendering instead of printing nothing."""
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:
+        raise jinja2.exceptions.SecurityError("unsafe attribute")
+
+
 class _Namespace(jinja2.utils.Namespace):
     """`namespace()` without underscore attributes: no way towards Python's internals."""
 
@@ -142,7 +149,7 @@ def _deadline_trace(deadline: float) -> Callable[[FrameType, str, Any], Any]:
 
 
 def _compile(text: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )
     environment.filters["tojson"] = _tojson

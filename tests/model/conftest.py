@@ -1,0 +1,22 @@
+"""One tiny model, served once for the whole room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.model.host_process import served
+from tests.model.tiny import write_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def tiny_url(tiny_model: Path) -> Iterator[str]:
+    with served(tiny_model) as (_, url):
+        yield url
