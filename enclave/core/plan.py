@@ -76,6 +76,10 @@ class Plan:
     max_runs: int
     not_after: datetime
 
+    def __hash__(self) -> int:
+        # Mappings do not hash; equal plans have equal bytes.
+        return hash(self.digest)
+
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON object."""
         return {

@@ -66,10 +66,19 @@ def test_parse_print_compare(world: World) -> None:
     assert plan.to_bytes() == data
     assert plan.to_json() == world.document
     assert plan.digest == digest_bytes(data)
+    assert {plan: 1}[parse_plan(data)] == 1
 
 
 EDITS = st.fixed_dictionaries(
-    {},
+    {
+        # Always edited: the views that are drawn may leave the publisher out.
+        "publication": st.fixed_dictionaries(
+            {
+                "may_publish": st.just([]),
+                "not_before": st.sampled_from(["release", "2027-01-01T00:00:00Z"]),
+            }
+        ),
+    },
     optional={
         "title": st.text(st.characters(categories=("L", "N")), min_size=1, max_size=120),
         "plan_id": st.binary(min_size=16, max_size=16).map(bytes.hex),
@@ -87,12 +96,6 @@ EDITS = st.fixed_dictionaries(
                 st.none()
                 | st.just({"kind": "sev-snp", "policy": "0a" * 32, "reference_values": "0b" * 32}),
             )
-        ),
-        "publication": st.fixed_dictionaries(
-            {
-                "may_publish": st.just([]),
-                "not_before": st.sampled_from(["release", "2027-01-01T00:00:00Z"]),
-            }
         ),
         "not_after": st.sampled_from(["2026-12-31T00:00:00Z", "9999-12-31T23:59:59Z"]),
     },
