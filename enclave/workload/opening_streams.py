@@ -1,0 +1,209 @@
+"""Opening many streams at once: threads decrypt, write and digest segments in order.
+
+A thread reads a segment's ciphertext, decrypts it into its own locked buffer, writes
+it to the destination and digests it while it is in the cache.  The write takes no page
+fault and zeroes no page twice, and full memory is an error, not a signal; measured,
+that is faster than decrypting into a mapping of a fresh memfd and as fast on huge pages.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from blake3 import blake3
+
+from enclave.core.errors import SealedRefused
+from enclave.core.sealed.manifest import ManifestFile
+from enclave.core.sealed.stream import (
+    HEADER_BYTES,
+    SEGMENT_BYTES,
+    ByteBuffer,
+    Segment,
+    StreamCipher,
+    StreamLayout,
+)
+from enclave.workload.memory.locking import LockedBuffer
+from enclave.workload.memory.protected import ProtectedFile
+from enclave.workload.segment_source import SegmentSource
+
+
+@dataclass
+class StreamTask:
+    """One file to open: its stream number, manifest entry and destination."""
+
+    stream: int
+    file: ManifestFile
+    destination: ProtectedFile
+    digest: blake3 = field(default_factory=blake3)
+    digested: int = 0
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """A segment that one thread has taken, with what it needs to open it."""
+
+    task: StreamTask
+    segment: Segment
+    cipher: StreamCipher
+    descriptor: int
+
+
+_WATCH_SECONDS = 0.1
+
+
+class _Stopped(Exception):
+    """Another thread failed."""
+
+
+class StreamOpener:
+    """Opens all tasks or raises the first failure; destinations are the caller's to wipe."""
+
+    def __init__(
+        self,
+        ciphertexts: SegmentSource,
+        key: ByteBuffer,
+        tasks: list[StreamTask],
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._ciphertexts = ciphertexts
+        self._key = key
+        self._tasks = tasks
+        self._progress = progress
+        self._total = sum(task.file.size for task in tasks)
+        self._done = 0
+        self._claims = self._iterate_claims()
+        self._claiming = threading.Lock()
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+        self._running = 0
+
+    def open_all(self, threads: int) -> None:
+        """Decrypt, write and digest everything on `threads` threads."""
+        workers = [
+            threading.Thread(target=self._work, name=f"open-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        self._running = threads
+        try:
+            for worker in workers:
+                worker.start()
+            self._watch()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _watch(self) -> None:
+        """Report progress until the threads have ended."""
+        reported = -1
+        while True:
+            with self._changed:
+                if self._running and self._done == reported:
+                    self._changed.wait(_WATCH_SECONDS)
+                done, running = self._done, self._running
+            if done != reported and self._progress is not None and self._failure is None:
+                self._progress(done, self._total)
+            reported = done
+            if not running:
+                return
+
+    def _work(self) -> None:
+        plaintext = LockedBuffer(SEGMENT_BYTES)
+        ciphertext = memoryview(bytearray(SEGMENT_BYTES))
+        try:
+            while (claim := self._claim()) is not None:
+                self._open(claim, ciphertext, plaintext.view)
+        except _Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
+            self._fail(error)
+        finally:
+            plaintext.wipe()
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _claim(self) -> _Claim | None:
+        with self._claiming:
+            if self._failure is not None:
+                raise _Stopped
+            return next(self._claims, None)
+
+    def _iterate_claims(self) -> Iterator[_Claim]:
+        """Segments in order: whoever waits for an earlier one waits for a thread at work."""
+        for task in self._tasks:
+            layout = StreamLayout(task.file.size)
+            descriptor = self._ciphertexts.descriptor(task.stream)
+            refuse_size(descriptor, layout, task.stream)
+            header = bytearray(HEADER_BYTES)
+            read_exactly(descriptor, memoryview(header), 0, task.stream)
+            cipher = StreamCipher(self._key, bytes(header), task.stream)
+            for number in range(layout.segments):
+                yield _Claim(task, layout.segment(number), cipher, descriptor)
+
+    def _open(self, claim: _Claim, ciphertext: memoryview, plaintext: memoryview) -> None:
+        task, segment = claim.task, claim.segment
+        sealed = ciphertext[: segment.ciphertext_size]
+        opened = plaintext[: segment.plaintext_size]
+        read_exactly(claim.descriptor, sealed, segment.ciphertext_offset, task.stream)
+        claim.cipher.open_into(segment, sealed, opened)
+        task.destination.write(opened, segment.plaintext_offset)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: task.digested == segment.number or self._failure is not None
+            )
+            if self._failure is not None:
+                raise _Stopped
+        task.digest.update(opened)
+        if segment.last and task.digest.hexdigest() != task.file.blake3:
+            raise SealedRefused(
+                "file_digest_mismatch",
+                expected=f"file {task.stream} as the manifest digests it",
+                got="other content",
+            )
+        with self._changed:
+            task.digested += 1
+            self._done += segment.plaintext_size
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            self._changed.notify_all()
+
+
+def refuse_size(descriptor: int, layout: StreamLayout, stream: int) -> None:
+    """Refuse a ciphertext file of another size: `stream_truncated`, `stream_trailing`."""
+    size = os.fstat(descriptor).st_size
+    if size == layout.ciphertext_size:
+        return
+    raise SealedRefused(
+        "stream_truncated" if size < layout.ciphertext_size else "stream_trailing",
+        expected=f"stream {stream}: {layout.ciphertext_size} bytes",
+        got=f"{size} bytes",
+        hint="upload the artifact again",
+    )
+
+
+def read_exactly(descriptor: int, buffer: memoryview, offset: int, stream: int) -> None:
+    """Fill `buffer` from `offset`; refusals `stream_truncated`, `stream_unreadable`."""
+    while buffer:
+        try:
+            count = os.preadv(descriptor, [buffer], offset)
+        except OSError:
+            raise SealedRefused("stream_unreadable", expected=f"stream {stream}") from None
+        if count == 0:
+            raise SealedRefused(
+                "stream_truncated", expected=f"stream {stream} as the index says", got="less"
+            )
+        buffer = buffer[count:]
+        offset += count
