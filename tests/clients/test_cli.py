@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from enclave.cli.exit_codes import MEANINGS, ExitCode
 from enclave.clients.party.plan_directory import write_plan_directory
+from tests.clients.conftest import REPOSITORY, doubleblind, last_json
 from tests.clients.world import (
     World,
     card,
@@ -22,29 +21,6 @@ from tests.clients.world import (
     make_world,
     write_audit_folder,
 )
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "enclave.cli.main"]
-
-
-def doubleblind(
-    *arguments: str | Path, terminal: bool = False, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("DOUBLEBLIND_")}
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=REPOSITORY,
-        env={**clean, **environment},
-        stdin=subprocess.DEVNULL,
-    )
-
-
-def last_json(done: subprocess.CompletedProcess[str]) -> Any:
-    return json.loads(done.stdout.rstrip("\n").splitlines()[-1])
 
 
 @pytest.fixture
