@@ -83,6 +83,7 @@ def test_client_killed(site: Site) -> None:
     heard = client.hear_until("sent")
     assert heard["sent"] + heard["skipped"] == TOTAL
     assert 30 <= heard["skipped"] < TOTAL
+    assert client.hear_until("peak_rss_mb")["peak_rss_mb"] < 160
     client.kill()
     server.kill()
     assert_equal(store, site)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import enclave.wire  # noqa: F401 # isort: skip
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from attestation.errors import AttestationError
 from enclave.clients.channel.bootstrap import fetch_server_certificate
@@ -53,7 +52,9 @@ def upload(endpoint: str, key: str, certificate: str, plan_file: str, directory:
         say({"code": refusal.code})
     else:
         say({"sent": report.sent_segments, "skipped": report.skipped_segments})
-    say({"peak_rss": psutil.Process().memory_info().rss})
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak is not None
+    say({"peak_rss_mb": int(peak.group(1)) // 1024})
 
 
 def say(line: dict[str, Any]) -> None:
