@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from enclave.workload.isolation.canaries import VARIABLE
 from enclave.workload.isolation.kernel import CLONE_NEWNS, unshare
 from enclave.workload.isolation.runtime import discover_runtime
 from enclave.workload.launcher.root import Binding, build_private_root
@@ -22,4 +23,5 @@ build_private_root(
 os.setgroups([])
 os.setresgid(int(uid), int(uid), int(uid))
 os.setresuid(int(uid), int(uid), int(uid))
-os.execve(command[0], command, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"})
+kept = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
+os.execve(command[0], command, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **kept})

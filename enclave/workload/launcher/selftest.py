@@ -140,7 +140,7 @@ def try_probes(
     """
     settings = {"probes": list(identities), "forked": forked, "targets": targets.as_json()}
     compartment = _start(launcher, "probe", kind, settings, limits)
-    return _outcomes(compartment), compartment
+    return read_outcomes(compartment), compartment
 
 
 def _start(
@@ -168,7 +168,8 @@ def _start(
     return compartment
 
 
-def _outcomes(compartment: Compartment) -> dict[str, str]:
+def read_outcomes(compartment: Compartment) -> dict[str, str]:
+    """What a probe compartment told, until its end; closes its control socket."""
     outcomes: dict[str, str] = {}
     try:
         while True:
@@ -206,7 +207,7 @@ def _hidden_tripwire(launcher: LauncherClient, targets: Targets) -> ProbeResult:
     """A child trips; its parent would go on and say so. The production rule kills both."""
     settings = {"probes": ["ptrace"], "forked": True, "targets": targets.as_json()}
     compartment = _start(launcher, "probe_strict", "sandbox", settings, PROBE_LIMITS)
-    told = _outcomes(compartment)
+    told = read_outcomes(compartment)
     end = compartment.wait(_SECONDS)
     killed = not told and end.code == "tripwire" and end.tripwires == ("ptrace",)
     return ProbeResult(

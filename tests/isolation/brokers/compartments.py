@@ -41,17 +41,19 @@ with Canaries(PROBE_LIMITS) as canaries:
     told["killed"] = end(waiting)
     waiting.close()
 
-    # the first start also imports lazily: measure the second
-    for name in ("first", "second"):
+    milliseconds = []
+    for _ in range(4):
         begun = time.monotonic()
         gate = launcher.start(
             CompartmentSpec("probe", "g", PROBE_LIMITS, settings(canaries, "tcp4"), probe="gate")
         )
         gate.wait_sealed(10)
-        told[f"{name}_milliseconds"] = int((time.monotonic() - begun) * 1000)
-        told[f"{name}_message"] = receive_frame(gate.control)[0]
+        milliseconds.append(int((time.monotonic() - begun) * 1000))
+        told["message"] = receive_frame(gate.control)[0]
         told["exited"] = end(gate)
         gate.close()
+
+    told["quickest_milliseconds"] = min(milliseconds)
 
     # a listener made inside is served outside, from another network namespace
     sandbox = launcher.start(
