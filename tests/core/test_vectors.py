@@ -21,8 +21,8 @@ from enclave.core.receipt import parse_receipt, verify_receipt_envelope
 from enclave.core.result_frame import parse_result
 from enclave.core.result_policy import parse_result_policy
 from enclave.core.times import parse_time
+from tests.core.document_vectors import apply
 from tests.core.test_binding import by_the_page
-from tests.core.vector_writer import apply
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "core"
 ROOT = Path(__file__).parents[2]
