@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from enclave.cli.connecting import Connection, connect, open_state, warn_if_simulated
+from enclave.cli.connecting import Connection, connect, name_command, open_state, warn_if_simulated
 from enclave.cli.output import Output
 from enclave.cli.plan_text import print_plan
 from enclave.clients.evaluator.suite import review_bundle
@@ -54,8 +54,7 @@ def approve_command(
             output.warn(
                 "The eval code was not compared: give --bundle DIR with the code you have read."
             )
-        if endpoint is None:
-            warn_if_simulated(output, directory)
+        warn_if_simulated(output, directory)
         _confirm(plan.digest, yes=yes, as_json=as_json)
         approval = approve_plan(
             state,
@@ -72,12 +71,12 @@ def approve_command(
         )
         if endpoint is not None:
             connection = Connection(plan_path, endpoint, roots_path, policy_path)
-            with connect(output, keys, connection) as session:
+            with connect(output, keys, connection, warned=True) as session:
                 session.client.submit_approval(approval.envelope)
             output.done("The enclave has the approval.")
-            output.next_step("upload")
-        else:
-            output.next_step("`approve` again with --endpoint, or go on with `upload`")
+        output.next_step(
+            name_command(role, "upload") + ("" if endpoint else " (sends the approval too)")
+        )
     output.result(
         {
             "plan": plan.digest,
@@ -108,5 +107,5 @@ def _confirm(digest: str, *, yes: bool, as_json: bool) -> None:
         )
     if not click.confirm(f"\nSign plan {digest[:16]}…?", default=False):
         raise ClientRefused(
-            "approval_not_confirmed", expected="your consent", hint="nothing was signed"
+            "approval_not_confirmed", expected="your consent", got="no; nothing was signed"
         )

@@ -10,7 +10,7 @@ from attestation.errors import CheckState
 from enclave.cli.output import Output
 from enclave.clients.auditor.audit import describe_missing
 from enclave.clients.auditor.evidence_checks import SIMULATED_WARNING
-from enclave.clients.auditor.report import FAILED, VERIFIED, AuditReport
+from enclave.clients.auditor.report import FAILED, NO_EVIDENCE, VERIFIED, AuditReport
 from enclave.clients.auditor.sources import BESIDE, AuditSources
 from enclave.core.times import print_time
 
@@ -45,7 +45,7 @@ def print_report(output: Output, report: AuditReport, sources: AuditSources) -> 
     )
     output.heading("Not proven by any of this")
     for line in report.not_proven:
-        output.bullet(line, style="red bold" if line == SIMULATED_WARNING else "")
+        output.bullet(line, style="red bold" if line in (SIMULATED_WARNING, NO_EVIDENCE) else "")
     counts = Counter(check.state for check in report.checks)
     output.say()
     summary = (

@@ -11,15 +11,19 @@ from pathlib import Path
 
 from attestation.appraise import parse_policy
 from attestation.parse.trust_roots import parse_trust_roots
-from attestation.types import SIMULATED, CheckState, TrustRoots
+from attestation.types import SIMULATED, AttestationResult, CheckState, TrustRoots
 from enclave.cli.output import Output
 from enclave.clients.party.errors import ClientRefused
 from enclave.clients.party.keys import PartyKeys, load_keys
 from enclave.clients.party.plan_directory import PlanDirectory, read_file, read_plan_directory
 from enclave.clients.party.session import PartySession, open_party_session
 from enclave.clients.party.state import StateDirectory
+from enclave.core.vocabulary import EVALUATOR, MODEL_OWNER
 
 _MAX_FILE_BYTES = 1024 * 1024
+
+COMMAND_GROUPS = {MODEL_OWNER: "owner", EVALUATOR: "evaluator"}
+"""Which command group is whose."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,16 @@ def warn_if_simulated(output: Output, directory: PlanDirectory) -> None:
 
 
 @contextmanager
-def connect(output: Output, keys: PartyKeys, connection: Connection) -> Iterator[PartySession]:
-    """A session with an enclave whose evidence was accepted, and a line that says so."""
+def connect(
+    output: Output, keys: PartyKeys, connection: Connection, *, warned: bool = False
+) -> Iterator[PartySession]:
+    """A session with an enclave whose evidence was accepted, and a line that says so.
+
+    `warned`: this command has warned of a policy that accepts simulated evidence already.
+    """
     directory = read_plan_directory(connection.plan_path)
-    warn_if_simulated(output, directory)
+    if not warned:
+        warn_if_simulated(output, directory)
     with open_party_session(
         keys,
         directory,
@@ -84,13 +94,19 @@ def connect(output: Output, keys: PartyKeys, connection: Connection) -> Iterator
         nonce=secrets.token_bytes(32),
         now=datetime.now(UTC),
     ) as session:
-        result = session.result
-        verified = sum(check.state is CheckState.VERIFIED for check in result.checks)
-        output.done(
-            f"Enclave evidence accepted under policy {result.policy_name}: "
-            f"{verified} of {len(result.checks)} checks verified ({', '.join(result.kinds)})"
-        )
+        _say_accepted(output, session.result)
         yield session
+
+
+def _say_accepted(output: Output, result: AttestationResult) -> None:
+    left_open = [c.name for c in result.checks if c.state is not CheckState.VERIFIED]
+    verified = len(result.checks) - len(left_open)
+    output.done(
+        f"Enclave evidence ({', '.join(result.kinds)}) accepted under policy "
+        f"{result.policy_name}: {verified} checks verified"
+    )
+    if left_open:
+        output.say(f"  not checked: {', '.join(left_open)}", style="dim")
 
 
 def evidence_summary(session: PartySession) -> dict[str, object]:
@@ -104,3 +120,8 @@ def evidence_summary(session: PartySession) -> dict[str, object]:
         "session": session.inputs.session,
         "checks": {check.name: str(check.state) for check in result.checks},
     }
+
+
+def name_command(role: str, verb: str) -> str:
+    """The command line of a role's verb, without its options."""
+    return f"doubleblind {COMMAND_GROUPS[role]} {verb}"

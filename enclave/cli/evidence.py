@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attestation.collect import SimulatedEvidenceWarning
-from enclave.cli.connecting import Connection, connect, open_state
+from enclave.cli.connecting import Connection, connect, name_command, open_state
 from enclave.cli.output import Output
 from enclave.clients.party.approving import load_approval
 from enclave.clients.party.party_evidence import open_party_attester, show_evidence
@@ -29,5 +29,5 @@ def evidence_command(role: str, connection: Connection, state_path: Path, *, as_
         output.done(f"The plan asks no hardware evidence of the {role.replace('_', ' ')}.")
     else:
         output.done(f"The enclave accepted your {kind} evidence, sha256:{digest[:16]}…")
-    output.next_step("grant")
+    output.next_step(name_command(role, "grant"))
     output.result({"kind": kind or None, "evidence": digest})

@@ -28,7 +28,7 @@ def grant_command(role: str, connection: Connection, state_path: Path, *, as_jso
     again = " again, the same bytes as before" if report.resent else ""
     output.done(f"Granted {names} to session {report.session[:8]}… for run {report.run}{again}")
     output.facts([("runs granted", f"{report.spent} of {report.max_runs}")])
-    output.next_step("when both parties have granted: `doubleblind run`")
+    output.next_step("doubleblind run, once both parties have granted")
     output.result(
         {
             "run": report.run,
@@ -49,7 +49,7 @@ def _grant(
         if not renew_used_session(state, session, now=datetime.now(UTC)):
             return _grant_in(state, session)
     output.done("The last run's session is closed, a new one has begun")
-    with connect(output, keys, connection) as session:
+    with connect(output, keys, connection, warned=True) as session:
         return _grant_in(state, session)
 
 

@@ -87,12 +87,14 @@ class Output:
 
     def warn(self, text: str) -> None:
         """A line on stderr, with `--json` too."""
-        self._err.print(Text.assemble(("! ", "yellow bold"), (text, "yellow")))
+        line = Text.assemble(("! ", "yellow bold"), (text, "yellow"))
+        self._err.print(line, soft_wrap=not self._err.is_terminal)
 
     def alarm(self, title: str, text: str) -> None:
         """A warning that can not be overlooked, on stderr."""
         if self._err.is_terminal:
-            self._err.print(Panel(escape(text), title=escape(title), border_style="red bold"))
+            wrapping = Console(file=sys.stderr, highlight=False)
+            wrapping.print(Panel(escape(text), title=escape(title), border_style="red bold"))
         else:
             self._err.print(Text(f"!!! {title}: {text}"))
 

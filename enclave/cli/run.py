@@ -33,7 +33,7 @@ def run(connection: Connection, state_path: Path, watched: int | None, as_json: 
 
     Either party may start it once both have approved, uploaded and granted.
     """
-    from enclave.cli.connecting import connect
+    from enclave.cli.connecting import COMMAND_GROUPS, connect, name_command
     from enclave.cli.output import Output
     from enclave.clients.party.keys import load_keys
     from enclave.clients.party.state import StateDirectory
@@ -45,7 +45,8 @@ def run(connection: Connection, state_path: Path, watched: int | None, as_json: 
         output.done(f"Run {number} {'started' if watched is None else 'found'}")
         stages = _watch(output, session, number)
     output.done(f"Run {number} finished")
-    output.next_step("result")
+    if keys.party.role in COMMAND_GROUPS:
+        output.next_step(name_command(keys.party.role, "result"))
     output.result({"run": number, "state": "finished", "stages": stages})
 
 
@@ -57,11 +58,13 @@ def _watch(output: Output, session: PartySession, number: int) -> dict[str, Any]
     with _stage_reports(output) as report:
         for progress in session.client.watch_run(number):
             state = progress.state
-            stages[progress.stage] = {"done": progress.done, "total": progress.total}
-            report(progress.stage, progress.done, progress.total)
             if progress.state == "refused":
                 refusal = progress.refusal or {"stage": "run", "code": "run_refused"}
                 raise rebuild_refusal(**refusal)
+            if progress.state == "finished":
+                break
+            stages[progress.stage] = {"done": progress.done, "total": progress.total}
+            report(progress.stage, progress.done, progress.total)
     if state != "finished":
         raise RunRefused(
             "run_watch_ended",

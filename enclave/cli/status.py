@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from enclave.cli.connecting import open_state
+from enclave.cli.connecting import name_command, open_state
 from enclave.cli.output import Output
 from enclave.clients.channel.bootstrap import fetch_server_certificate
 from enclave.clients.party.keys import PartyKeys
@@ -16,7 +16,6 @@ from enclave.clients.party.status import DONE, OPEN, Standing, find_standing
 from enclave.wire.messages import SessionView
 
 _MARKS = {DONE: Text("✓ done", style="green"), OPEN: Text("· open", style="yellow")}
-_GROUPS = {"model_owner": "owner", "evaluator": "evaluator"}
 
 
 def status_command(
@@ -71,6 +70,6 @@ def _next_command(role: str, standing: Standing) -> str:
     if not standing.turn:
         return f"doubleblind {standing.next_verb}"
     if standing.turn == role:
-        return f"doubleblind {_GROUPS[role]} {standing.next_verb}"
+        return name_command(role, standing.next_verb)
     whose = standing.turn.replace("_", " ")
-    return f"wait for the {whose}: doubleblind {_GROUPS[standing.turn]} {standing.next_verb}"
+    return f"wait for the {whose}: {name_command(standing.turn, standing.next_verb)}"

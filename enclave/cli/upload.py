@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from enclave.cli.connecting import Connection, connect, evidence_summary, open_state
+from enclave.cli.connecting import Connection, connect, evidence_summary, name_command, open_state
 from enclave.cli.output import Output
 from enclave.clients.channel.upload import upload_artifact
 from enclave.clients.party.approving import load_approval
@@ -15,6 +15,7 @@ from enclave.clients.party.artifacts import (
     refuse_other_artifact,
     sealed_folder,
 )
+from enclave.core.plan_explain import print_size
 
 
 def upload_command(role: str, connection: Connection, state_path: Path, *, as_json: bool) -> None:
@@ -43,8 +44,8 @@ def upload_command(role: str, connection: Connection, state_path: Path, *, as_js
             }
             output.done(
                 f"The {artifact} is there: {report.sent_segments} segments sent "
-                f"({report.bytes / 1e6:.1f} MB), {report.skipped_segments} were there already"
+                f"({print_size(report.bytes)}), {report.skipped_segments} were there already"
             )
         evidence = evidence_summary(session)
-    output.next_step("grant")
+    output.next_step(name_command(role, "grant"))
     output.result({"uploads": reports, "evidence": evidence})

@@ -14,7 +14,13 @@ import pytest
 
 from attestation.errors import CheckState
 from enclave.clients.auditor.audit import audit_receipt
-from enclave.clients.auditor.report import FAILED, INCOMPLETE, VERIFIED, AuditReport
+from enclave.clients.auditor.report import (
+    FAILED,
+    INCOMPLETE,
+    NO_EVIDENCE,
+    VERIFIED,
+    AuditReport,
+)
 from enclave.clients.auditor.sources import BESIDE, GIVEN, MISSING, find_sources
 from enclave.clients.party.plan_directory import PlanDirectory, write_plan_directory
 from enclave.core.receipt import _subject
@@ -115,6 +121,7 @@ def test_roots_of_another_attester_are_refused(
     assert report.verdict == FAILED
     assert "evidence:evaluator.signature" in failed(report)
     assert "closing.signature" in failed(report)
+    assert report.not_proven[0] == NO_EVIDENCE
 
 
 def test_a_production_policy_refuses_simulated_evidence(receipt: Path) -> None:

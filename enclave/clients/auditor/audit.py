@@ -17,7 +17,7 @@ from enclave.clients.auditor.evidence_checks import (
     skip_evidence,
     unproven_claims,
 )
-from enclave.clients.auditor.report import NEVER_PROVEN, AuditReport
+from enclave.clients.auditor.report import NEVER_PROVEN, NO_EVIDENCE, AuditReport
 from enclave.clients.auditor.run_checks import record_run
 from enclave.clients.auditor.sources import MISSING, AuditSources
 from enclave.core.approval import verify_approval
@@ -54,7 +54,7 @@ def audit_receipt(name: str, data: bytes, sources: AuditSources, *, now: datetim
     results += _record_party_evidence(checks, facts, sources, judge)
     record_run(checks, facts, policy, _UNREADABLE)
     results += _record_closing(checks, receipt, judge)
-    unproven: list[str] = []
+    unproven: list[str] = [] if results else [NO_EVIDENCE]
     for result in results:
         unproven += [line for line in unproven_claims(result) if line not in unproven]
     return AuditReport(

@@ -16,7 +16,13 @@ VERIFIED = "verified"
 FAILED = "failed"
 INCOMPLETE = "incomplete"
 
+NO_EVIDENCE = (
+    "ANYTHING ABOUT THE MACHINE: no evidence was accepted, so everything in the receipt is "
+    "the word of an unknown key."
+)
 NEVER_PROVEN = (
+    "Isolation, controls, samples, wipe, budget and times are what the enclave says of itself: "
+    "they are worth what its evidence is worth.",
     "The time of the run: the host sets the enclave's clock. Nonces prove only that evidence is "
     "newer than each party's question.",
     "That no copy of the secrets left by a physical attack or a side channel of the hardware.",
