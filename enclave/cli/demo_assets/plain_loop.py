@@ -20,8 +20,8 @@ from typing import Any
 class PlainResult:
     """Shares of right answers, and the seconds the loop took without start-up."""
 
-    truthfulqa_mc1: Fraction
-    arithmetic_exact: Fraction
+    truthfulqa_mc1_accuracy: Fraction
+    arithmetic_accuracy: Fraction
     items: int
     run_seconds: float
 
@@ -56,8 +56,8 @@ class PlainLoop:
             for item in sums
         )
         return PlainResult(
-            truthfulqa_mc1=Fraction(right, len(questions)),
-            arithmetic_exact=Fraction(exact, len(sums)),
+            truthfulqa_mc1_accuracy=Fraction(right, len(questions)),
+            arithmetic_accuracy=Fraction(exact, len(sums)),
             items=len(questions) + len(sums),
             run_seconds=time.perf_counter() - started,
         )

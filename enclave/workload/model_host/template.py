@@ -34,7 +34,7 @@ class _DeadlineError(Exception):
 class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox, but an unsafe attribute ends the rendering instead of printing nothing."""
 
-    def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:
+    def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:  # noqa: ARG002
         raise jinja2.exceptions.SecurityError("unsafe attribute")
 
 
