@@ -28,7 +28,7 @@ class EngineSettings:
     """How the model is run; the defaults are greedy and deterministic."""
 
     dtype: str = "float32"
-    threads: int = 2
+    threads: int = 1
     batch: int = 1
     seed: int = 0
     temperature: str = "0"

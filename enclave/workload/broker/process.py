@@ -29,6 +29,7 @@ from enclave.workload.isolation.kernel import harden_process
 from enclave.workload.launcher.client import LauncherClient
 from enclave.workload.launcher.selftest import demand_tier, run_selftest
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
+from enclave.workload.service.peers import refuse_unpinnable
 from enclave.workload.service.server import RunningServer, serve_enclave
 from enclave.workload.service.upload_store import open_upload_store
 
@@ -84,11 +85,12 @@ def _start(options: argparse.Namespace) -> tuple[Broker, RunningServer, dict[str
         (state / ROOT_FILE).write_bytes(attester.root_certificates())
     tls = make_server_identity(datetime.now(UTC))
     opener = _SessionOpener(launcher, tls)
-    desks = {}
+    desks: dict[str, PlanDesk] = {}
     for folder in options.plan:
         loaded = load_plan(folder)
         if loaded.plan.digest in desks:
             raise PlanRefused("plan_duplicate", expected="each plan once")
+        refuse_unpinnable(loaded.plan, {name: desk.loaded.plan for name, desk in desks.items()})
         desks[loaded.plan.digest] = _open_desk(state, loaded, launcher, attester, opener)
     roots = _read_roots(options.party_roots)
     broker = Broker(desks, renew=opener.open, party_roots=roots)
