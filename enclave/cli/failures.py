@@ -6,6 +6,7 @@ Never a traceback: DOUBLEBLIND_DEBUG=1 brings it back.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.text import Text
 from attestation.errors import AttestationError
 from enclave.cli.error_catalogue import explain_code
 from enclave.cli.exit_codes import ExitCode, exit_code_of
+from enclave.cli.output import printable
 from enclave.core.errors import Refusal
 
 
@@ -23,6 +25,10 @@ def report_failure(error: BaseException, *, as_json: bool) -> int:
     """Print what ended the command and return its exit code."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else ExitCode.MISUSE
+    if isinstance(error, BrokenPipeError):
+        # The reader of stdout went away, as `head` does: nothing to say, and nowhere to say it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.MISUSE
     described = describe_failure(error)
     if as_json:
         sys.stdout.write(json.dumps({"error": described}, sort_keys=True) + "\n")
@@ -81,7 +87,8 @@ def _print_for_people(described: dict[str, Any]) -> None:
         ("Next", described["hint"]),
     ):
         if value:
-            console.print(Text.assemble((f"  {label:<10}", "dim"), value))
+            console.print(Text.assemble((f"  {label:<10}", "dim"), printable(value)))
     for found in described.get("findings", ()):
         text = f"  • {found['check']} {found['field']}".rstrip()
-        console.print(Text(f"{text}: expected {found['expected']}, got {found['got']}"))
+        line = f"{text}: expected {found['expected']}, got {found['got']}"
+        console.print(Text(printable(line)))

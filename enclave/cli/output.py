@@ -21,6 +21,11 @@ from rich.text import Text
 Advance = Callable[[int, int], None]
 
 
+def printable(text: str) -> str:
+    """Text without control characters: what came from elsewhere can not steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 class Output:
     """The two streams of one command."""
 
@@ -64,7 +69,8 @@ class Output:
             return
         width = max((len(name) for name, _ in rows), default=0)
         for name, value in rows:
-            self._out.print(Text.assemble(("  " + name.ljust(width + 2), "dim"), value))
+            line = Text.assemble(("  " + name.ljust(width + 2), "dim"), printable(value))
+            self._out.print(line)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
         """A plain table."""
@@ -74,7 +80,8 @@ class Output:
         for column in columns:
             table.add_column(column)
         for row in rows:
-            table.add_row(*row)
+            # Text, not str: what the other side wrote is never read as markup.
+            table.add_row(*(c if isinstance(c, Text) else Text(printable(c)) for c in row))
         wrapped = Console(
             file=sys.stdout, highlight=False, width=None if self._out.is_terminal else 120
         )

@@ -17,6 +17,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from enclave.cli.output import printable
+
 
 @contextmanager
 def open_bar(console: Console, title: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
@@ -36,7 +38,7 @@ def open_bar(console: Console, title: str, *, unit: str) -> Iterator[Callable[[i
 def open_stage_bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each stage that is reported; the function takes (stage, done, total)."""
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -48,7 +50,9 @@ def open_stage_bars(console: Console) -> Iterator[Callable[[str, int, int], None
             if stage not in tasks:
                 for name in tasks.values():
                     bars.stop_task(name)  # type: ignore[arg-type]
-                tasks[stage] = bars.add_task(stage.replace("_", " "), total=total or None)
+                tasks[stage] = bars.add_task(
+                    printable(stage.replace("_", " ")), total=total or None
+                )
             bars.update(tasks[stage], completed=done, total=total or None)  # type: ignore[arg-type]
 
         yield report

@@ -82,12 +82,16 @@ def _stage_reports(output: Output) -> Iterator[Report]:
         with output.stage_bars() as report:
             yield report
         return
+    from enclave.cli.output import printable
+
     seen: set[str] = set()
 
     def say(stage: str, _done: int, total: int) -> None:
         if stage not in seen and not output.as_json:
             seen.add(stage)
-            sys.stderr.write(f"  {stage.replace('_', ' ')}{f' ({total})' if total else ''}\n")
+            sys.stderr.write(
+                f"  {printable(stage).replace('_', ' ')}{f' ({total})' if total else ''}\n"
+            )
             sys.stderr.flush()
 
     yield say

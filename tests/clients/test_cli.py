@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import shlex
 import subprocess
 import sys
 import time
@@ -11,8 +14,16 @@ from pathlib import Path
 import pytest
 
 from enclave.cli.exit_codes import MEANINGS, ExitCode
+from enclave.cli.failures import report_failure
 from enclave.clients.party.plan_directory import write_plan_directory
-from tests.clients.conftest import REPOSITORY, doubleblind, last_json
+from enclave.core.errors import rebuild_refusal
+from tests.clients.conftest import (
+    REPOSITORY,
+    clean_environment,
+    command_line,
+    doubleblind,
+    last_json,
+)
 from tests.clients.world import (
     World,
     card,
@@ -255,3 +266,81 @@ def test_a_state_of_the_other_role_is_refused(world: World, tmp_path: Path) -> N
         "--json",
     )  # fmt: skip
     assert last_json(done)["error"]["code"] == "state_other_role"
+
+
+def on_a_terminal(*arguments: str | Path, **environment: str) -> str:
+    """What the command writes to a terminal, both streams."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command_line(*arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_environment(TERM="xterm-256color", **environment),
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the terminal's other end is gone
+            break
+        if not part:
+            break
+        written += part
+    os.close(ours)
+    process.wait(30)
+    return written.decode()
+
+
+def test_colour_is_for_terminals_and_can_be_declined(tmp_path: Path) -> None:
+    arguments = ("party", "show", "--state", tmp_path / "none")
+    assert "\x1b[1;31m" in on_a_terminal(*arguments)
+    assert "\x1b[1;31m" not in on_a_terminal(*arguments, NO_COLOR="1")
+    assert "\x1b" not in doubleblind(*arguments).stderr
+
+
+def test_names_of_the_other_side_can_not_steer_the_terminal(tmp_path: Path) -> None:
+    root = tmp_path / "named"
+    world = make_world(root, owner_name="[red]A[/nothing] lab")
+    directory = world.plan()
+    receipt = write_audit_folder(
+        world, directory, make_receipt(world, make_facts(world, directory)), root / "audit"
+    )
+    done = doubleblind("audit", receipt, "--now", "2026-12-02T12:00:00Z")
+    assert done.returncode == 0, done.stderr
+    assert "[red]A[/nothing] lab" in done.stdout
+
+
+def test_control_characters_of_a_refusal_are_not_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refusal = rebuild_refusal("session", "role_forbidden", got="\x1b[2Jgone\x07")
+    assert report_failure(refusal, as_json=False) == ExitCode.POLICY
+    shown = capsys.readouterr().err
+    assert "gone" in shown
+    assert "\x1b[2J" not in shown
+    assert "\x07" not in shown
+
+
+def test_a_reader_that_goes_away_is_no_error(world: World, tmp_path: Path) -> None:
+    write_plan_directory(tmp_path / "plan", world.plan())
+    shell = " ".join(map(shlex.quote, command_line("plan", "show", tmp_path / "plan")))
+    done = subprocess.run(
+        ["bash", "-c", f"{shell} | true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=clean_environment(),
+    )
+    assert done.stderr == ""
+
+
+def test_two_commands_do_not_share_a_state(world: World) -> None:
+    with world.owner_state.locked():
+        done = doubleblind(
+            "attest", "device", "--kind", "simulated", "--state", world.owner_state.root, "--json"
+        )
+    assert last_json(done)["error"]["code"] == "state_in_use"
+    assert done.returncode == ExitCode.MISUSE

@@ -117,9 +117,9 @@ class World:
         )
 
 
-def make_world(root: Path) -> World:
+def make_world(root: Path, *, owner_name: str = "Acme") -> World:
     states = [StateDirectory.create(root / name) for name in ("owner", "evaluator")]
-    owner = create_keys(states[0], role="model_owner", name="Acme", now=NOW)
+    owner = create_keys(states[0], role="model_owner", name=owner_name, now=NOW)
     evaluator = create_keys(states[1], role="evaluator", name="Eve", now=NOW)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

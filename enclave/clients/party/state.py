@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,9 +137,10 @@ class StateDirectory:
 
 def write_atomically(target: Path, data: bytes, *, mode: int) -> None:
     """Replace `target` with `data` by rename; durable on return."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Random and exclusive: nobody who shares the folder can lay a file in its way.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
     )
     try:
         with os.fdopen(descriptor, "wb") as file:
