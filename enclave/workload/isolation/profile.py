@@ -18,6 +18,10 @@ MODEL_PORT: Final = 8000
 """The one TCP port inside a sandbox: the model's listener on 127.0.0.1."""
 
 T2_LANDLOCK_ABI: Final = 6
+"""Files, TCP ports, devices, abstract sockets and signals: what tier T2 demands."""
+
+T1_LANDLOCK_ABI: Final = 1
+"""Files only; the namespaces and seccomp stand alone for the rest, and the tier says so."""
 
 _READ: Final = ("read_file", "read_dir")
 _SCRATCH: Final = (
@@ -170,12 +174,13 @@ def bubblewrap_arguments(
     arguments += ["--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
     arguments += ["--uid", str(COMPARTMENT_ID), "--gid", str(COMPARTMENT_ID)]
     arguments += ["--hostname", "compartment"]
+    # Before the runtime, which may lie beneath /tmp itself.
+    arguments += ["--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108
     for tree in runtime.trees:
         arguments += ["--ro-bind", tree, tree]
     for path, target in runtime.links:
         arguments += ["--symlink", target, path]
     arguments += ["--ro-bind", etc, "/etc", "--proc", "/proc", "--dev", "/dev"]
-    arguments += ["--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108
     if profile.inputs:
         arguments += ["--size", str(limits.bundle_bytes), "--tmpfs", "/bundle"]
         arguments += ["--size", str(limits.suite_bytes), "--tmpfs", "/suite"]

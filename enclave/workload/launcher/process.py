@@ -1,7 +1,7 @@
 """`launch_workload`: the body of the launcher process."""
 
 # Descriptors, mounts and exact paths: the os functions say what happens.
-# ruff: noqa: PTH101
+# ruff: noqa: PTH100, PTH101
 from __future__ import annotations
 
 import json
@@ -24,6 +24,8 @@ from enclave.workload.isolation.kernel import (
     prctl,
     unshare,
 )
+from enclave.workload.isolation.landlock import demand_landlock
+from enclave.workload.isolation.profile import T1_LANDLOCK_ABI
 from enclave.workload.isolation.runtime import Runtime, discover_runtime, find_bubblewrap, write_etc
 from enclave.workload.launcher.identities import Identities
 from enclave.workload.launcher.preflight import demand_bubblewrap
@@ -69,8 +71,9 @@ def launch_workload(
     identities = Identities(uids)
     runtime = discover_runtime()
     bwrap = find_bubblewrap()
-    run = os.path.realpath(run_directory)
-    state = os.path.realpath(state_directory)
+    demand_landlock(T1_LANDLOCK_ABI)
+    run = os.path.abspath(run_directory)
+    state = os.path.abspath(state_directory)
     _own_directory(state, identities)
     stderr = 2 if insecure_show_stderr else None
 
@@ -86,7 +89,7 @@ def launch_workload(
         write_etc(etc)
         return serve(etc)
     bindings = [
-        *(Binding(os.path.realpath(path), read_only=True) for path in readable),
+        *(Binding(os.path.abspath(path), read_only=True) for path in readable),
         Binding(state, read_only=False),
     ]
     return _in_private_world(run, runtime, bindings, lambda: serve(ETC_DIRECTORY))
@@ -117,7 +120,10 @@ def _in_private_world(
         unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID)
     except OSError as error:
         raise IsolationRefused(
-            "namespaces_unavailable", expected="mount, ipc and pid namespaces", got=str(error)[:80]
+            "namespaces_unavailable",
+            expected="mount, ipc and pid namespaces",
+            got=str(error)[:80],
+            hint="start as an ordinary user, or give root its capabilities (CAP_SYS_ADMIN)",
         ) from None
     launcher = os.fork()
     if launcher == 0:

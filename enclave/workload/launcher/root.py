@@ -36,7 +36,7 @@ ETC_DIRECTORY: Final = f"{PRIVATE_DIRECTORY}/etc"
 MEMORY_DIRECTORY: Final = f"{PRIVATE_DIRECTORY}/memory"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _ROOT_OPTIONS: Final = "size=32m,mode=0755"
-_TMP_OPTIONS: Final = "size=256m,mode=1777,noswap"
+_TMP_OPTIONS: Final = "size=256m,mode=1777"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _populate(root: str, runtime: Runtime, devices: Sequence[tuple[str, int]]) -
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     for name in ("proc", "dev", "tmp", "etc"):
         os.mkdir(f"{root}/{name}", 0o755)
-    mount("tmpfs", f"{root}/tmp", "tmpfs", flags, _TMP_OPTIONS)  # noqa: S108
+    _mount_scratch(f"{root}/tmp", flags)  # noqa: S108
     # hidepid: a compartment's uid does not even see that the others exist
     mount("proc", f"{root}/proc", "proc", flags, "hidepid=invisible")
     for name, descriptor in devices:
@@ -92,6 +92,14 @@ def _populate(root: str, runtime: Runtime, devices: Sequence[tuple[str, int]]) -
         mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND)
     for path, target in runtime.links:
         os.symlink(target, root + path)
+
+
+def _mount_scratch(target: str, flags: int) -> None:
+    """The broker's /tmp: no secret belongs there, so a kernel without noswap will do."""
+    try:
+        mount("tmpfs", target, "tmpfs", flags, f"{_TMP_OPTIONS},noswap")
+    except OSError:
+        mount("tmpfs", target, "tmpfs", flags, _TMP_OPTIONS)
 
 
 def _bind(root: str, item: Binding, descriptor: int) -> None:

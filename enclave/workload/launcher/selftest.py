@@ -38,6 +38,10 @@ PROBE_LIMITS: Final = Limits(
 """Small limits, so that exhausting them is quick; the profile is the real one."""
 
 _SECONDS: Final = 20.0
+_TIER_HINTS: Final = {
+    "own_uid": "start the workload as root: each compartment then has its own user",
+    "landlock_abi_6": "boot Linux 6.12 or later",
+}
 HIDDEN_TRIPWIRE: Final = "hidden_tripwire"
 
 
@@ -121,7 +125,7 @@ def demand_tier(selftest: SelfTest, minimum: str) -> None:
             "tier_too_low",
             expected=minimum,
             got=f"{selftest.tier}, without {', '.join(selftest.missing) or 'T3 layers'}",
-            hint="start the workload as root" if "own_uid" in selftest.missing else "",
+            hint=_TIER_HINTS.get(next(iter(selftest.missing), ""), ""),
         )
 
 

@@ -18,6 +18,7 @@ from enclave.workload.isolation.limits import Limits
 from enclave.workload.isolation.orders import Orders
 from enclave.workload.isolation.profile import (
     PROFILES,
+    T1_LANDLOCK_ABI,
     T2_LANDLOCK_ABI,
     Profile,
     bubblewrap_arguments,
@@ -27,6 +28,7 @@ from enclave.workload.isolation.profile import (
 )
 from enclave.workload.isolation.runtime import Runtime
 from enclave.workload.isolation.seccomp.rules import compile_filter, parse_filter
+from enclave.workload.isolation.swap import swap_in_use
 from enclave.workload.launcher.compartment import Compartment
 from enclave.workload.launcher.identities import Identities
 from enclave.workload.launcher.protocol import Start
@@ -51,7 +53,9 @@ class Starter:
         self._bwrap = bwrap
         self._etc = etc
         self._insecure_stderr = insecure_stderr
-        self._abi = demand_landlock(T2_LANDLOCK_ABI)
+        self._abi = demand_landlock(T1_LANDLOCK_ABI)
+        self._missing = missing_for_t2(identities, self._abi)
+        self._minimum_abi = T1_LANDLOCK_ABI if self._missing else T2_LANDLOCK_ABI
         self._filters = {
             name: compile_filter(parse_filter(name), MACHINE)
             for name in sorted({profile.filter for profile in PROFILES.values()})
@@ -104,7 +108,7 @@ class Starter:
             inputs=profile.inputs,
             listener=profile.listener,
             limits=request.limits,
-            landlock=landlock_rules(profile, self._runtime, T2_LANDLOCK_ABI),
+            landlock=landlock_rules(profile, self._runtime, self._minimum_abi),
             filter_code=self._filters[profile.filter],
             settings=request.settings,
         )
@@ -142,8 +146,9 @@ class Starter:
         """The facts for the profile digest that only the launcher knows."""
         limits = Limits()
         return {
-            "tier": "T2" if self.identities.separate else "T1",
-            "missing": [] if self.identities.separate else ["own_uid"],
+            "tier": "T1" if self._missing else "T2",
+            "missing": list(self._missing),
+            "swap": swap_in_use(),
             "landlock_abi": self._abi,
             "machine": MACHINE,
             "kernel": os.uname().release,
@@ -155,7 +160,7 @@ class Starter:
             "environment": environment(1),
             "filters": {name: _digest(code) for name, code in self._filters.items()},
             "landlock": {
-                kind: landlock_rules(profile, self._runtime, T2_LANDLOCK_ABI).as_json()
+                kind: landlock_rules(profile, self._runtime, self._minimum_abi).as_json()
                 for kind, profile in PROFILES.items()
             },
             "arguments": {
@@ -166,6 +171,16 @@ class Starter:
             },
             "stderr_shown": self._insecure_stderr is not None,
         }
+
+
+def missing_for_t2(identities: Identities, abi: int) -> tuple[str, ...]:
+    """The layers of tier T2 that this machine lacks, by name; the self-test proves the others."""
+    missing = []
+    if not identities.separate:
+        missing.append("own_uid")
+    if abi < T2_LANDLOCK_ABI:
+        missing.append(f"landlock_abi_{T2_LANDLOCK_ABI}")
+    return tuple(missing)
 
 
 def _digest(data: bytes) -> str:
