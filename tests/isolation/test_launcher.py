@@ -130,3 +130,11 @@ def test_stop_signal_ends_the_broker_politely(tmp_path):
         process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.readline()) == {"stopped": True}
         assert process.wait(15) == 5
+
+
+def test_model_host_and_gate_load_under_their_filters(tmp_path, user):
+    facts = told(launch(inside(tmp_path), "rooms.py", user=user))
+    assert facts["stopped"] == ""  # torch was imported for this answer
+    assert facts["refused"] == "gate_order"
+    assert facts["ends"] == [["exited", 0], ["exited", 0]]
+    assert facts["tripped"] == []

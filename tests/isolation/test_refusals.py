@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +180,18 @@ def test_nothing_runs_with_assertions_alone(tmp_path):
     )
     assert done.returncode == 1
     assert "sandbox_unavailable" in done.stderr
+
+
+def test_the_import_path_is_the_runtime_alone(monkeypatch, tmp_path):
+    package = Path(runtime.enclave.__file__).parent
+    monkeypatch.chdir(package)
+    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend("")
+    found = discover_runtime()
+    assert not {str(package), str(tmp_path), ""} & set(found.import_path)
+    standard = found.import_path.index(str(Path(os.__file__).parent))
+    packages = found.import_path.index(str(package.parent))
+    assert standard < packages
+    assert all(path.startswith("/") for path in (*found.trees, *found.import_path))
+    assert not any(tree in {"/", "/home", "/root", "/etc", "/tmp"} for tree in found.trees)

@@ -1,7 +1,7 @@
 """Where the trusted Python runtime lies, so that a compartment can see it and nothing else."""
 
 # Descriptors, mounts and exact paths: the os functions say what happens.
-# ruff: noqa: PTH100, PTH110, PTH112, PTH114, PTH115, PTH120
+# ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH114, PTH115, PTH120
 from __future__ import annotations
 
 import os
@@ -52,14 +52,17 @@ def discover_runtime() -> Runtime:
         elif os.path.isdir(path):
             trees.append(path)
     sources = [os.path.dirname(package) for package in packages]
+    # The directory that python -m was started in is on the path by accident.
+    started_in = os.getcwd()
     installed = [
         entry
         for entry in map(os.path.abspath, filter(None, sys.path))
-        if os.path.exists(entry) and _beneath(entry, trees)
+        if entry != started_in and os.path.exists(entry) and _beneath(entry, trees)
     ]
     return Runtime(
         python=os.path.realpath(sys.executable),
-        import_path=tuple(dict.fromkeys([*sources, *installed])),
+        # the standard library first, or a package of the same name would stand in for it
+        import_path=tuple(dict.fromkeys([*installed, *sources])),
         trees=tuple(trees),
         links=tuple(links),
     )
