@@ -28,7 +28,7 @@ from enclave.clients.channel.client import EnclaveClient, Timeouts
 from enclave.clients.channel.upload import upload_artifact
 from enclave.clients.evaluator.suite import seal_bundle, seal_suite
 from enclave.clients.model_owner.model import seal_model
-from enclave.clients.party.approving import approve_plan
+from enclave.clients.party.approving import approve_plan, has_approved, load_approval
 from enclave.clients.party.artifacts import load_card, owned_artifacts, sealed_folder
 from enclave.clients.party.granting import GrantReport, grant_run
 from enclave.clients.party.keys import PartyKeys, create_keys
@@ -280,9 +280,11 @@ class Stage:
         return workload
 
     def approval(self, role: str, directory: PlanDirectory | None = None, **terms: Any) -> bytes:
-        """The party's own approval, made and kept by its client."""
+        """The party's own approval, made and kept by its client; the kept one if no terms."""
         directory = directory or self.scene.directory
         side = self.side(role)
+        if not terms and has_approved(side.state, directory.plan.digest):
+            return load_approval(side.state, directory, self.scene.now).envelope
         return approve_plan(
             side.state,
             side.keys,
@@ -301,9 +303,9 @@ class Stage:
         self.closing.callback(server.stop, 0)
         return f"127.0.0.1:{server.port}"
 
-    def channel(self, role: str, endpoint: str) -> EnclaveClient:
-        """The party's channel, before any evidence."""
-        certificate = fetch_server_certificate(endpoint, 10)
+    def channel(self, role: str, endpoint: str, certificate: bytes = b"") -> EnclaveClient:
+        """The party's channel, before any evidence; `certificate` is pinned if given."""
+        certificate = certificate or fetch_server_certificate(endpoint, 10)
         keys = self.side(role).keys
         client = open_channel(
             keys, self.scene.directory, endpoint, certificate, timeouts=Timeouts(20, 60)

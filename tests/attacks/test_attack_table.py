@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks import approval_attacks, plan_attacks
+from tests.attacks import (
+    approval_attacks,
+    evidence_attacks,
+    grant_attacks,
+    plan_attacks,
+    session_attacks,
+)
 from tests.attacks.acceptance import Attack
 from tests.attacks.scene import Stage
 
-ROOMS = (plan_attacks, approval_attacks)
+ROOMS = (plan_attacks, approval_attacks, session_attacks, evidence_attacks, grant_attacks)
 ATTACKS: list[Attack] = [attack for room in ROOMS for attack in room.ATTACKS]
 
 
