@@ -78,6 +78,7 @@ class StreamOpener:
         self._claiming = threading.Lock()
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
+        self._ended = threading.Event()
         self._running = 0
 
     def open_all(self, threads: int) -> None:
@@ -102,17 +103,15 @@ class StreamOpener:
             raise self._failure
 
     def _watch(self) -> None:
-        """Report progress until the threads have ended."""
+        """Report progress until the threads have ended; they are not held up by it."""
         reported = -1
         while True:
-            with self._changed:
-                if self._running and self._done == reported:
-                    self._changed.wait(_WATCH_SECONDS)
-                done, running = self._done, self._running
+            ended = self._ended.wait(_WATCH_SECONDS)
+            done = self._done
             if done != reported and self._progress is not None and self._failure is None:
                 self._progress(done, self._total)
             reported = done
-            if not running:
+            if ended:
                 return
 
     def _work(self) -> None:
@@ -129,7 +128,8 @@ class StreamOpener:
             plaintext.wipe()
             with self._changed:
                 self._running -= 1
-                self._changed.notify_all()
+                if not self._running:
+                    self._ended.set()
 
     def _claim(self) -> _Claim | None:
         with self._claiming:
