@@ -19,7 +19,9 @@ from enclave.cli.output import Output
 from enclave.core.errors import RunRefused
 
 _MARKER = ".doubleblind-demo"
-_POLICIES = Path(__file__).resolve().parents[2] / "policies"
+_SOURCE_POLICIES = Path(__file__).resolve().parents[2] / "policies"
+_INSTALLED_POLICIES = Path(sys.prefix) / "share" / "double-blind-enclave" / "policies"
+_POLICIES = _SOURCE_POLICIES if _SOURCE_POLICIES.is_dir() else _INSTALLED_POLICIES
 _BUNDLE = Path(__file__).resolve().parent / "demo_assets" / "bundle"
 _PARTIES = (("owner", "model-owner", "Demo Lab"), ("evaluator", "evaluator", "Demo Institute"))
 

@@ -26,6 +26,7 @@ from enclave.workload.broker.live_session import LiveSession, open_session
 from enclave.workload.broker.plans import LoadedPlan, load_plan
 from enclave.workload.broker.run import Surroundings
 from enclave.workload.isolation.kernel import harden_process
+from enclave.workload.isolation.swap import refuse_swap
 from enclave.workload.launcher.client import LauncherClient
 from enclave.workload.launcher.selftest import demand_tier, run_selftest
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
@@ -79,6 +80,8 @@ def _start(options: argparse.Namespace) -> tuple[Broker, RunningServer, dict[str
         raise SessionRefused(
             "attester_simulated", expected="a hardware attester in production", got=SIMULATED
         )
+    if options.production:
+        refuse_swap()
     launcher = LauncherClient.from_environment()
     attester = open_attester(options.attester)
     if options.attester == SIMULATED:
