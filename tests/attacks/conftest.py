@@ -11,8 +11,10 @@ from tests.attacks.scene import Scene, Stage, open_stage
 
 
 @pytest.fixture(scope="session")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return Scene(tmp_path_factory.mktemp("scene"))
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    made = Scene(tmp_path_factory.mktemp("scene"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

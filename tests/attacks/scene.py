@@ -52,6 +52,7 @@ from enclave.workload.service.identity import ServerIdentity, make_server_identi
 from enclave.workload.service.server import serve_enclave
 from enclave.workload.service.upload_store import open_upload_store
 from tests.attacks.documents import MEASUREMENT, UNSAFE_SIMULATED, result_policy, write_sources
+from tests.model.host_process import HostProcess
 
 ISOLATION = IsolationFacts("T2", "cd" * 32, 24, 24)
 
@@ -104,6 +105,20 @@ class PartySide:
     @property
     def role(self) -> str:
         return self.keys.party.role
+
+
+class ModelHostProcess(HostProcess):
+    """The real model host; `flags` are those with which the files are opened."""
+
+    def load(self, model: Path, engine: Mapping[str, Any], flags: int = os.O_RDONLY) -> Any:
+        paths = sorted(model.iterdir())
+        descriptors = [os.open(path, flags) for path in paths]
+        try:
+            files = [{"path": path.name, "size": path.stat().st_size} for path in paths]
+            return self.ask({"op": "load", "files": files, "engine": dict(engine)}, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 class Scene:
@@ -166,6 +181,16 @@ class Scene:
     @cached_property
     def roots(self) -> TrustRoots:
         return parse_trust_roots(simulated=self.genuine.root_certificates())
+
+    @cached_property
+    def model_host(self) -> ModelHostProcess:
+        """One process for every model attack: a host that refused is as good as new."""
+        return ModelHostProcess()
+
+    def close(self) -> None:
+        """End the model host, if one was started."""
+        if "model_host" in self.__dict__:
+            self.model_host.close()
 
     @cached_property
     def uploads(self) -> Path:

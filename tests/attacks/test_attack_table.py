@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
-from tests.attacks import (
-    approval_attacks,
-    evidence_attacks,
-    grant_attacks,
-    plan_attacks,
-    session_attacks,
-)
 from tests.attacks.acceptance import Attack
 from tests.attacks.scene import Stage
 
-ROOMS = (plan_attacks, approval_attacks, session_attacks, evidence_attacks, grant_attacks)
-ATTACKS: list[Attack] = [attack for room in ROOMS for attack in room.ATTACKS]
+ROOMS = sorted(path.stem for path in Path(__file__).parent.glob("*_attacks.py"))
+ATTACKS: list[Attack] = [
+    attack for room in ROOMS for attack in import_module(f"tests.attacks.{room}").ATTACKS
+]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

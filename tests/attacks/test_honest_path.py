@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enclave.core.vocabulary import APPROVING_ROLES, ARTIFACTS
+from tests.attacks.model_attacks import load
 from tests.attacks.scene import Stage
+from tests.attacks.tiny_llama import write_tiny_llama
 
 
 def test_honest_parties_reach_the_run(stage: Stage) -> None:
@@ -20,3 +22,8 @@ def test_honest_parties_reach_the_run(stage: Stage) -> None:
     assert view.grants == ARTIFACTS
     assert workload.run_to_its_end() == 1
     assert workload.broker.view_session(workload.plan).runs_spent == 1
+
+
+def test_honest_model_loads(stage: Stage) -> None:
+    answer = load(stage, write_tiny_llama(stage.folder / "model"))
+    assert answer["op"] == "loaded"
