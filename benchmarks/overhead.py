@@ -1,110 +1,62 @@
-"""Run time through the model host and the bundle runner against a plain transformers loop.
+"""Run time inside the enclave's compartments against a plain transformers loop.
 
 Both score the same prompts of the demonstration on the same model, start-up
-apart, in alternation; the key `enclave_vs_plain` is the median of the rounds'
-ratios.  With --json the last line is one JSON object.
+apart, in alternation on the same machine.  The enclave side is the real one:
+model host and sandbox are started by the launcher, each confined, with the
+weights in protected memory; this program is their broker.  What is timed is
+the span from the bundle's first progress to its result.
+
+`enclave_vs_plain` is the median of the rounds' ratios.  With --json the last
+line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
-import socket
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from _table import median_ratio, print_json, print_table
 
 import enclave.cli.demo_assets as assets
 from enclave.cli.demo_assets.model import default_cache, prepare_model
-from enclave.cli.demo_assets.plain_loop import PlainLoop
 from enclave.cli.demo_assets.suites import write_suites
-from enclave.workload.frames import receive_frame, send_frame
 
+_HERE = Path(__file__).resolve()
 _BUNDLE = Path(assets.__file__).parent / "bundle"
-_RUNNER = """
-import json, socket, sys
-from enclave.workload.sandbox.runner import run
-control, result = (socket.socket(fileno=int(n)) for n in sys.argv[1:3])
-bundle, suite, url, settings = sys.argv[3:]
-sys.exit(run(control=control, result=result, settings=json.loads(settings),
-             bundle=bundle, suite=suite, model_url=url))
-"""
 
 
-class Host:
-    """The model host in its own process, serving on a loopback port."""
-
-    def __init__(self, model: Path, threads: int) -> None:
-        self.control, child = socket.socketpair()
-        with child:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "enclave.workload.model_host", str(child.fileno())],
-                pass_fds=[child.fileno()],
-                stderr=subprocess.DEVNULL,
-            )
-        paths = sorted(model.iterdir())
-        descriptors = [os.open(path, os.O_RDONLY) for path in paths]
-        files = [{"path": path.name, "size": path.stat().st_size} for path in paths]
-        template = (model / "chat_template.jinja").read_bytes()
-        engine = {
-            "dtype": "float32",
-            "threads": threads,
-            "batch": 1,
-            "seed": 0,
-            "temperature": "0",
-            "top_p": "1",
-            "max_new_tokens": 24,
-            "max_context": 2048,
-            "template_sha256": hashlib.sha256(template).hexdigest(),
-        }
-        self._ask({"op": "load", "files": files, "engine": engine}, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._ask({"op": "serve"}, [self._listener.fileno()])
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def _ask(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        send_frame(self.control, message, descriptors)
-        answer, _ = receive_frame(self.control)
-        if answer["op"] == "refused":
-            raise SystemExit(f"model host: {answer['refusal']['code']}")
-
-    def close(self) -> None:
-        self.control.close()
-        self._process.wait(30)
-
-
-def run_enclave(host: Host, suite: Path) -> tuple[float, dict[str, Any]]:
-    """Seconds from the bundle's first request to its result frame, and that frame."""
-    control, child_control = socket.socketpair()
-    result, child_result = socket.socketpair()
-    with control, result:
-        with child_control, child_result:
-            arguments = [str(_BUNDLE), str(suite), host.url]
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", _RUNNER),
-                    *(str(child_control.fileno()), str(child_result.fileno()), *arguments),
-                    json.dumps({"environment": "python-stdlib"}),
-                ],
-                pass_fds=[child_control.fileno(), child_result.fileno()],
-            )
-        receive_frame(control)
-        started = time.perf_counter()
-        frame, _ = receive_frame(result)
-        seconds = time.perf_counter() - started
-        process.wait(30)
-    return seconds, frame
+def measure(model: Path, items: int, rounds: int, threads: int) -> dict[str, Any]:
+    """Run the broker of overhead_broker.py under a launcher and return its figures."""
+    with tempfile.TemporaryDirectory() as name:
+        world = Path(name)
+        world.chmod(0o755)
+        (world / "run").mkdir()
+        write_suites(world / "suite", seed=1, items=items)
+        # The broker has a user of its own under root: it reads copies.
+        for source, target in ((model, world / "model"), (_BUNDLE, world / "bundle")):
+            target.mkdir()
+            for path in (path for path in source.iterdir() if path.is_file()):
+                shutil.copyfile(path, target / path.name)
+        command = [
+            *(sys.executable, "-m", "enclave.workload.launcher"),
+            *("--run-directory", str(world / "run"), "--state-directory", str(world / "state")),
+            *("--readable", str(world), "--readable", str(_HERE.parent), "--"),
+            *(sys.executable, str(_HERE.with_name("overhead_broker.py"))),
+            *(str(world), str(rounds), str(threads)),
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"the broker ended with {done.returncode}")
+        figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return figures
 
 
 def main() -> None:
@@ -116,45 +68,31 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=default_cache())
     arguments = parser.parse_args()
     model = prepare_model(arguments.cache, report=lambda stage: print(f"model: {stage}"))
-    enclave: list[float] = []
-    plain: list[float] = []
-    with tempfile.TemporaryDirectory() as name:
-        suite = Path(name)
-        write_suites(suite, seed=1, items=arguments.items)
-        loop = PlainLoop(model, threads=arguments.threads)
-        host = Host(model, arguments.threads)
-        loop.run(suite)  # both warm: pages mapped, kernels chosen
-        run_enclave(host, suite)
-        for _ in range(arguments.rounds):
-            seconds, frame = run_enclave(host, suite)
-            enclave.append(seconds)
-            outcome = loop.run(suite)
-            plain.append(outcome.run_seconds)
-        host.close()
-    equal = all(
-        float(frame["metrics"][name]["value"]) == float(plain_value)
-        for name, plain_value in (
-            ("truthfulqa_mc1_accuracy", outcome.truthfulqa_mc1),
-            ("arithmetic_accuracy", outcome.arithmetic_exact),
-        )
+    figures = measure(model, arguments.items, arguments.rounds, arguments.threads)
+    enclave, plain = figures["enclave_seconds"], figures["plain_seconds"]
+    print_table(
+        f"{figures['items']} items, {len(plain)} rounds, {arguments.threads} threads,"
+        f" weights in {figures['memory']}",
+        ["", "median s", "best s"],
+        [
+            ["enclave", statistics.median(enclave), min(enclave)],
+            ["plain loop", statistics.median(plain), min(plain)],
+        ],
     )
-    ratio = statistics.median(a / b for a, b in zip(enclave, plain, strict=True))
-    table = Table("", "median s", "best s", title=f"{outcome.items} items, {len(plain)} rounds")
-    for label, seconds in (("host and runner", enclave), ("plain loop", plain)):
-        table.add_row(label, f"{statistics.median(seconds):.2f}", f"{min(seconds):.2f}")
-    console = Console()
-    console.print(table)
-    console.print(f"enclave_vs_plain {ratio:.3f}; the same numbers: {equal}")
+    ratio = median_ratio(enclave, plain)
+    print(f"enclave_vs_plain {ratio:.3f}; the same numbers: {figures['same_numbers']}")
     if arguments.json:
-        result = {
-            "enclave_vs_plain": round(ratio, 3),
-            "enclave_seconds": round(statistics.median(enclave), 3),
-            "plain_seconds": round(statistics.median(plain), 3),
-            "items": outcome.items,
-            "threads": arguments.threads,
-            "same_numbers": equal,
-        }
-        print(json.dumps(result))
+        print_json(
+            {
+                "enclave_vs_plain": ratio,
+                "enclave_seconds": statistics.median(enclave),
+                "plain_seconds": statistics.median(plain),
+                "items": figures["items"],
+                "threads": arguments.threads,
+                "memory": figures["memory"],
+                "same_numbers": figures["same_numbers"],
+            }
+        )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is loaded: before it
 
 from tests.model.host_process import served
 from tests.model.tiny import write_tiny_model

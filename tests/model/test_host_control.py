@@ -83,3 +83,19 @@ def test_ends_when_the_broker_ends(tiny_model: Path) -> None:
         assert host.process.wait(30) == 1
         with pytest.raises(RunRefused):
             receive_frame(host.control)
+
+
+def test_a_new_listener_takes_the_place_of_the_old(tiny_model: Path) -> None:
+    body = {"model": "model", "prompt": "one", "max_tokens": 1}
+    with served(tiny_model) as (host, first):
+        with openai.OpenAI(base_url=f"{first}/v1", api_key="x", max_retries=0) as client:
+            client.completions.create(**body)
+            former, host.listener = host.listener, None
+            second = host.serve()
+            if former is not None:
+                former.close()
+            with pytest.raises(openai.APIConnectionError):
+                client.completions.create(**body)
+        with openai.OpenAI(base_url=f"{second}/v1", api_key="x", max_retries=0) as client:
+            client.completions.create(**body)
+        assert host.ask({"op": "stop"})["requests"] == 2

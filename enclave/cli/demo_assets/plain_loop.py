@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import time
 from dataclasses import asdict, dataclass
@@ -30,9 +31,13 @@ class PlainLoop:
     """A model loaded the usual way, scoring with batch 1 in fp32."""
 
     def __init__(self, model_directory: Path, *, threads: int) -> None:
+        # Read when torch is loaded: spinning threads would measure a machine's other work.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()
         torch.set_num_threads(threads)
         self._torch = torch
         self._tokenizer: Any = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)

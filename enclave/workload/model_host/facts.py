@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def describe_engine(engine: Engine) -> dict[str, str]:
         "dtype": engine.dtype,
         "interop_threads": str(torch.get_num_interop_threads()),
         "mkldnn": str(bool(torch._C._has_mkldnn)).lower(),  # noqa: SLF001 - no typed spelling
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "default"),
         "python": platform.python_version(),
         "safetensors": safetensors.__version__,
         "threads": str(torch.get_num_threads()),

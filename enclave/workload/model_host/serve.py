@@ -6,6 +6,9 @@ Requests, in this order (frames of enclave/workload/frames.py):
     {"op":"serve"}                                        + the listening socket
     {"op":"stop"}
 
+A further `serve` takes the place of the one before, whose connections end:
+one sandbox at a time.
+
 Answers: `loaded` with the engine's facts, `serving`, `stopped` with counts, or
 `refused`.  The end of the control socket ends the process.
 """
@@ -29,10 +32,12 @@ from enclave.workload.model_host.model_files import accept_model_files
 if TYPE_CHECKING:
     from enclave.workload.model_host.service import ModelService
 
-_OFFLINE = {
+_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
+    # Threads that wait for each other by spinning stall for seconds on a shared core.
+    "OMP_WAIT_POLICY": "passive",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_OFFLINE": "1",
 }
@@ -44,7 +49,7 @@ def preload() -> None:
 
     Fixes what must be fixed before torch works: one inter-op thread, offline libraries.
     """
-    os.environ.update(_OFFLINE)
+    os.environ.update(_ENVIRONMENT)
     logging.disable(logging.CRITICAL)
     import torch
 
@@ -96,7 +101,7 @@ class _Host:
         op = message.get("op")
         if op == "load" and self._service is None:
             return self._load(message, descriptors)
-        if op == "serve" and self._service is not None and self._server is None:
+        if op == "serve" and self._service is not None:
             return self._serve(message, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -137,7 +142,10 @@ class _Host:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise RunRefused("model_host_listener", expected="one listening socket")
-        self._server = _Server(self._service, _accept_listener(descriptors[0]))
+        listener = _accept_listener(descriptors[0])
+        if self._server is not None:
+            self._server.stop()
+        self._server = _Server(self._service, listener)
         return {"op": "serving"}
 
     def _stop(self) -> dict[str, Any]:
