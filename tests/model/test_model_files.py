@@ -110,8 +110,10 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
         "model_remote_code",
     ),
     "custom pipelines": (edit("config.json", custom_pipelines={}), "model_remote_code"),
-    "unknown file": (write("weights.gguf", b"GGUF"), "model_file_unknown"),
-    "hidden file": (write(".cache", b""), "model_file_unknown"),
+    "pickle in disguise": (write("weights.pkl.txt", b"\x80\x04."), "model_pickle"),
+    "unknown file": (write("weights.gguf", b"GGUF"), "model_file_kind"),
+    "weights of another name": (write("other.safetensors", b"x"), "model_file_unknown"),
+    "hidden file": (write(".cache.json", b""), "model_file_unknown"),
     "no configuration": (remove("config.json"), "model_file_missing"),
     "no tokenizer": (remove("tokenizer.json"), "model_file_missing"),
     "no weights": (remove("model.safetensors"), "model_file_missing"),
@@ -184,6 +186,19 @@ def test_the_model_itself_loads(model: Path, descriptors: Descriptors) -> None:
     assert not loaded.network.training
 
 
+def test_what_may_lie_beside_a_model_is_never_read(model: Path, descriptors: Descriptors) -> None:
+    for name in ("README.md", "LICENSE", "vocab.json", "merges.txt", "tokenizer.model"):
+        (model / name).write_bytes(b"\x80 no text")
+    files = accept(model, descriptors)
+    assert sorted(files.texts) == [
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+
+
 def test_weights_are_not_copied(model: Path, descriptors: Descriptors) -> None:
     files = accept(model, descriptors)
     tensors = map_weights(files)
@@ -224,7 +239,10 @@ def test_writable_descriptor(model: Path, descriptors: Descriptors) -> None:
         ([{"path": "config.json", "size": 3}], "model_file_size"),
         ([{"path": "config.json", "size": -1}], "model_files_listed"),
         ([{"path": "../config.json", "size": 2}], "model_file_unknown"),
-        ([{"path": "a/config.json", "size": 2}], "model_file_unknown"),
+        ([{"path": "a/.config.json", "size": 2}], "model_file_unknown"),
+        ([{"path": "a/model.safetensors", "size": 2}], "model_file_unknown"),
+        ([{"path": "/model.safetensors", "size": 2}], "model_file_unknown"),
+        ([{"path": "a/config.json", "size": 2}], "model_file_missing"),
         ([{"path": "config.json"}], "model_files_listed"),
         ([{"path": "config.json", "size": 2, "x": 1}], "model_files_listed"),
         ([], "model_files_listed"),

@@ -37,7 +37,7 @@ class PlainLoop:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
 
-        disable_progress_bar()
+        disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(threads)
         self._torch = torch
         self._tokenizer: Any = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)

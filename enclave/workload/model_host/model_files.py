@@ -1,7 +1,7 @@
 """The files of a model, received as read-only descriptors and judged before use.
 
-A closed list of names: configuration, tokenizer, template and safetensors
-weights.  Pickles and code are refused by name and by content.  Refusals name
+Configuration, tokenizer, template and safetensors weights are read, by closed
+lists of names.  Pickles and code are refused by name and by content.  Refusals name
 the rule, never a file's text.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 
 from enclave.core.errors import DocumentRefused, ModelRefused
 from enclave.core.fields import Fields
+from enclave.core.sealed.model_files import refuse_unsafe_model_file
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -32,25 +33,8 @@ _READ = {
     TOKENIZER_CONFIG: 4 << 20,
     TEMPLATE: 256 << 10,
 }
-"""Files that are read, with the most bytes each may have."""
-_IGNORED = frozenset(
-    {
-        "LICENSE",
-        "LICENSE.txt",
-        "NOTICE",
-        "README.md",
-        "added_tokens.json",
-        "merges.txt",
-        "model.safetensors.index.json",
-        "special_tokens_map.json",
-        "vocab.json",
-    }
-)
-"""Files that usually lie beside a model and are never opened."""
-_SHARD = re.compile(r"model-([0-9]{5})-of-([0-9]{5})\.safetensors\Z")
-_PICKLE_SUFFIXES = frozenset(
-    {".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"}
-)
+"""Files that are read whole, with the most bytes each may have."""
+_SHARD = re.compile(r"model-[0-9]{5}-of-[0-9]{5}\.safetensors\Z")
 _CODE_SUFFIXES = frozenset({".py", ".pyc", ".pyd", ".pyx", ".sh", ".so", ".whl"})
 _PICKLE_STARTS = (b"\x80", b"PK\x03\x04")
 _MAX_FILE_BYTES = 2**48
@@ -115,7 +99,7 @@ def accept_model_files(listed: Sequence[Any], descriptors: Sequence[int]) -> Mod
             if size > _READ[name]:
                 raise ModelRefused("model_file_size", expected=f"{name}: at most {_READ[name]}")
             texts[name] = _read_all(descriptor, size)
-        elif name not in _IGNORED:
+        elif _is_weights(name):
             weights.append(_accept_weights(name, size, descriptor))
     for name in (CONFIG, TOKENIZER):
         if name not in texts:
@@ -129,15 +113,22 @@ def accept_model_files(listed: Sequence[Any], descriptors: Sequence[int]) -> Mod
 
 
 def refuse_file_name(name: str) -> None:
-    """Refuse a name outside the closed list; pickles and code have their own codes."""
-    suffix = PurePosixPath(name).suffix.lower()
-    if suffix in _PICKLE_SUFFIXES:
-        raise ModelRefused("model_pickle", expected="safetensors weights")
-    if suffix in _CODE_SUFFIXES:
+    """Refuse what sealing refuses, code, and weights by a name that nothing loads.
+
+    Other files that sealing allows may lie beside a model; they are never opened.
+    """
+    path = PurePosixPath(name)
+    if path.suffix.lower() in _CODE_SUFFIXES:
         raise ModelRefused("model_remote_code", expected="no code beside a model")
-    known = name in _READ or name in _IGNORED or name == "model.safetensors"
-    if not known and _SHARD.match(name) is None:
-        raise ModelRefused("model_file_unknown", expected="a file of the closed list")
+    refuse_unsafe_model_file(name, "")
+    if any(part.startswith((".", "/")) for part in path.parts) or (
+        path.suffix == ".safetensors" and not _is_weights(name)
+    ):
+        raise ModelRefused("model_file_unknown", expected="model.safetensors, or its shards")
+
+
+def _is_weights(name: str) -> bool:
+    return name == "model.safetensors" or _SHARD.match(name) is not None
 
 
 def refuse_remote_code(value: Any, depth: int = 0) -> None:
