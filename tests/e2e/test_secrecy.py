@@ -43,6 +43,7 @@ class Watcher:
     def __init__(self, workload: Workload, canaries: list[str]) -> None:
         self.hits: set[str] = set()
         self.rounds = 0
+        self.seen_inside: set[str] = set()
         self._workload = workload
         self._canaries = canaries
         self._stop = threading.Event()
@@ -61,6 +62,9 @@ class Watcher:
             everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
             self.hits.update(search_processes(everyone, self._canaries))
             self.rounds += 1
+            if len(self.seen_inside) < len(self._canaries):
+                hits = inside_hits(self._workload, self._canaries)
+                self.seen_inside.update(hit.split(": ")[-1] for hit in hits if "plain" in hit)
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +147,12 @@ def test_no_canary_in_logs_nor_beside(story: dict) -> None:
 def test_no_canary_in_any_process(story: dict) -> None:
     assert story["watcher"].rounds > 5
     assert story["watcher"].hits == set()
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="another user's memory can not be looked at")
+def test_canaries_were_in_protected_memory_during_the_run(story: dict) -> None:
+    """Otherwise not finding them afterwards would mean nothing."""
+    assert len(story["watcher"].seen_inside) == 4
 
 
 def test_no_canary_in_the_workloads_file_systems_after_the_run(story: dict) -> None:
