@@ -1,9 +1,10 @@
-"""Opening many streams at once: threads decrypt, write and digest segments in order.
+"""Opening many streams at once: threads decrypt, write and digest, none waits for another.
 
-A thread reads a segment's ciphertext, decrypts it into its own locked buffer, writes
-it to the destination and digests it while it is in the cache.  The write takes no page
-fault and zeroes no page twice, and full memory is an error, not a signal; measured,
-that is faster than decrypting into a mapping of a fresh memfd and as fast on huge pages.
+A thread reads a segment's ciphertext, decrypts it into a locked buffer and writes it to
+the destination.  Then it digests what is next in its file and still in the cache, its own
+segment or another's, unless a thread is at that already.  The write takes no page fault,
+and full memory is an error, not a signal; measured, that is faster than decrypting into
+a mapping of a fresh memfd and as fast on huge pages.
 """
 
 from __future__ import annotations
@@ -30,6 +31,18 @@ from enclave.workload.memory.protected import ProtectedFile
 from enclave.workload.segment_source import SegmentSource
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A segment's plaintext, written and not yet digested."""
+
+    segment: Segment
+    buffer: LockedBuffer
+
+    @property
+    def plaintext(self) -> memoryview:
+        return self.buffer.view[: self.segment.plaintext_size]
+
+
 @dataclass
 class StreamTask:
     """One file to open: its stream number, manifest entry and destination."""
@@ -39,6 +52,8 @@ class StreamTask:
     destination: ProtectedFile
     digest: blake3 = field(default_factory=blake3)
     digested: int = 0
+    digesting: bool = False
+    waiting: dict[int, _Opened] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,6 +67,7 @@ class _Claim:
 
 
 _WATCH_SECONDS = 0.1
+_BUFFERS_PER_THREAD = 2
 
 
 class _Stopped(Exception):
@@ -80,6 +96,7 @@ class StreamOpener:
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self._running = 0
+        self._free: list[LockedBuffer] = []
 
     def open_all(self, threads: int) -> None:
         """Decrypt, write and digest everything on `threads` threads."""
@@ -88,6 +105,8 @@ class StreamOpener:
             for number in range(threads)
         ]
         self._running = threads
+        buffers = [LockedBuffer(SEGMENT_BYTES) for _ in range(_BUFFERS_PER_THREAD * threads)]
+        self._free = list(buffers)
         try:
             for worker in workers:
                 worker.start()
@@ -99,8 +118,13 @@ class StreamOpener:
             for worker in workers:
                 if worker.ident is not None:
                     worker.join()
+            for buffer in buffers:
+                buffer.wipe()
         if self._failure is not None:
             raise self._failure
+        for task in self._tasks:
+            if task.digested != StreamLayout(task.file.size).segments:
+                raise _digest_mismatch(task, "an unfinished digest")
 
     def _watch(self) -> None:
         """Report progress until the threads have ended; they are not held up by it."""
@@ -115,30 +139,44 @@ class StreamOpener:
                 return
 
     def _work(self) -> None:
-        plaintext = LockedBuffer(SEGMENT_BYTES)
         ciphertext = memoryview(bytearray(SEGMENT_BYTES))
         try:
-            while (claim := self._claim()) is not None:
-                self._open(claim, ciphertext, plaintext.view)
+            # First the buffer, then the segment: who holds a segment never waits for a buffer.
+            while (claim := self._claim(buffer := self._take_buffer())) is not None:
+                self._open(claim, ciphertext, buffer)
+                self._digest(claim.task, _Opened(claim.segment, buffer))
         except _Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
             self._fail(error)
         finally:
-            plaintext.wipe()
             with self._changed:
                 self._running -= 1
                 if not self._running:
                     self._ended.set()
 
-    def _claim(self) -> _Claim | None:
-        with self._claiming:
+    def _take_buffer(self) -> LockedBuffer:
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self._failure is not None)
             if self._failure is not None:
                 raise _Stopped
-            return next(self._claims, None)
+            return self._free.pop()
+
+    def _claim(self, buffer: LockedBuffer) -> _Claim | None:
+        with self._claiming:
+            claim = next(self._claims, None)
+        if claim is None:
+            self._give_back(buffer)
+        return claim
+
+    def _give_back(self, buffer: LockedBuffer, done: int = 0) -> None:
+        with self._changed:
+            self._done += done
+            self._free.append(buffer)
+            self._changed.notify()
 
     def _iterate_claims(self) -> Iterator[_Claim]:
-        """Segments in order: whoever waits for an earlier one waits for a thread at work."""
+        """Every segment in order, so that the next to digest is always at work or done."""
         for task in self._tasks:
             layout = StreamLayout(task.file.size)
             descriptor = self._ciphertexts.descriptor(task.stream)
@@ -149,36 +187,47 @@ class StreamOpener:
             for number in range(layout.segments):
                 yield _Claim(task, layout.segment(number), cipher, descriptor)
 
-    def _open(self, claim: _Claim, ciphertext: memoryview, plaintext: memoryview) -> None:
-        task, segment = claim.task, claim.segment
+    def _open(self, claim: _Claim, ciphertext: memoryview, buffer: LockedBuffer) -> None:
+        segment, stream = claim.segment, claim.task.stream
         sealed = ciphertext[: segment.ciphertext_size]
-        opened = plaintext[: segment.plaintext_size]
-        read_exactly(claim.descriptor, sealed, segment.ciphertext_offset, task.stream)
+        opened = buffer.view[: segment.plaintext_size]
+        read_exactly(claim.descriptor, sealed, segment.ciphertext_offset, stream)
         claim.cipher.open_into(segment, sealed, opened)
-        task.destination.write(opened, segment.plaintext_offset)
+        claim.task.destination.write(opened, segment.plaintext_offset)
+
+    def _digest(self, task: StreamTask, opened: _Opened) -> None:
+        """Digest all that is next in the file, or leave it to the thread that is at it."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: task.digested == segment.number or self._failure is not None
-            )
-            if self._failure is not None:
-                raise _Stopped
-        task.digest.update(opened)
-        if segment.last and task.digest.hexdigest() != task.file.blake3:
-            raise SealedRefused(
-                "file_digest_mismatch",
-                expected=f"file {task.stream} as the manifest digests it",
-                got="other content",
-            )
-        with self._changed:
+            task.waiting[opened.segment.number] = opened
+            if task.digesting:
+                return
+            task.digesting = True
+        while (following := self._take_next(task)) is not None:
+            task.digest.update(following.plaintext)
+            if following.segment.last and task.digest.hexdigest() != task.file.blake3:
+                raise _digest_mismatch(task, "other content")
             task.digested += 1
-            self._done += segment.plaintext_size
-            self._changed.notify_all()
+            self._give_back(following.buffer, following.segment.plaintext_size)
+
+    def _take_next(self, task: StreamTask) -> _Opened | None:
+        with self._changed:
+            following = task.waiting.pop(task.digested, None)
+            task.digesting = following is not None
+            return following
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             if self._failure is None:
                 self._failure = error
             self._changed.notify_all()
+
+
+def _digest_mismatch(task: StreamTask, got: str) -> SealedRefused:
+    return SealedRefused(
+        "file_digest_mismatch",
+        expected=f"file {task.stream} as the manifest digests it",
+        got=got,
+    )
 
 
 def refuse_size(descriptor: int, layout: StreamLayout, stream: int) -> None:
