@@ -25,10 +25,13 @@ ATTACKS = Table()
 
 
 class Payload:
-    """Runs code when it is unpickled."""
+    """Runs code when it is unpickled; the table looks for its trace after every attack."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.trace = stage.trace
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (os.system, ("touch /tmp/attack-was-here",))
+        return (os.system, (f"touch {self.trace}",))
 
 
 def load(stage: Stage, folder: Path, flags: int = os.O_RDONLY, **engine: Any) -> object:
@@ -75,7 +78,7 @@ def tensor(begin: int, end: int, shape: list[int]) -> dict[str, Any]:
 )
 def pickle_sealed(stage: Stage) -> Step:
     folder = write_tiny_llama(stage.folder / "model")
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload()))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(stage)))
     return lambda: seal_artifact(folder, stage.folder / "sealed", "model")
 
 
@@ -88,7 +91,7 @@ def pickle_sealed(stage: Stage) -> Step:
 )
 def pickle_in_the_manifest(stage: Stage) -> Step:
     """Sealed by hand, past the client's refusal."""
-    content = pickle.dumps(Payload())
+    content = pickle.dumps(Payload(stage))
     entry = manifest_entry("pytorch_model.bin", content)
     return craft(stage.folder, [entry], [content], artifact="model").open
 
@@ -101,7 +104,7 @@ def pickle_in_the_manifest(stage: Stage) -> Step:
     code="model_pickle",
 )
 def pickle_named_safetensors(stage: Stage) -> Step:
-    return edited(stage, weights(pickle.dumps(Payload())))
+    return edited(stage, weights(pickle.dumps(Payload(stage))))
 
 
 @ATTACKS.add(
@@ -114,7 +117,7 @@ def pickle_named_safetensors(stage: Stage) -> Step:
 def torch_zip_named_safetensors(stage: Stage) -> Step:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("archive/data.pkl", pickle.dumps(Payload()))
+        file.writestr("archive/data.pkl", pickle.dumps(Payload(stage)))
     return edited(stage, weights(archive.getvalue()))
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from threading import Thread
 from typing import Any, cast
 
 from attestation.collect import SimulatedAttester, reference_values_for_simulated
@@ -36,63 +34,25 @@ from enclave.clients.party.plan_directory import PlanDirectory, write_plan_direc
 from enclave.clients.party.plan_draft import LimitSettings, PlanDraft, write_plan
 from enclave.clients.party.session import PartySession, open_channel, open_party_session
 from enclave.clients.party.state import StateDirectory
-from enclave.core.errors import IsolationRefused
 from enclave.core.run_facts import IsolationFacts
 from enclave.core.vocabulary import APPROVING_ROLES, ARTIFACTS, EVALUATOR, MODEL_OWNER
+from enclave.wire.messages import Progress
 from enclave.workload.broker.archive import PlanArchive
 from enclave.workload.broker.facade import Broker, PlanDesk
 from enclave.workload.broker.gate_client import GateClient
 from enclave.workload.broker.live_session import LiveSession, open_session
 from enclave.workload.broker.plans import LoadedPlan, load_plan
 from enclave.workload.broker.run import Surroundings
-from enclave.workload.gate.room import run as run_gate
-from enclave.workload.launcher.client import CompartmentSpec, LauncherClient
+from enclave.workload.launcher.client import LauncherClient
 from enclave.workload.service.facade import EnclaveFacade
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
 from enclave.workload.service.server import serve_enclave
 from enclave.workload.service.upload_store import open_upload_store
 from tests.attacks.documents import MEASUREMENT, UNSAFE_SIMULATED, result_policy, write_sources
-from tests.model.host_process import HostProcess
+from tests.attacks.hosts import GateThreads, ModelHostProcess
+from tests.wire.enclaves import Enclave, make_wire_world
 
 ISOLATION = IsolationFacts("T2", "cd" * 32, 24, 24)
-
-
-class GateThreads:
-    """A launcher that knows gates only, and runs each in a thread."""
-
-    def start(self, spec: CompartmentSpec, descriptors: Mapping[str, int]) -> GateThread:
-        if spec.kind != "gate":
-            raise IsolationRefused("sandbox_unavailable", expected="no compartments here")
-        return GateThread(descriptors["result"])
-
-
-class GateThread:
-    """The gate's own loop on real sockets; see `enclave.workload.launcher.client.Compartment`."""
-
-    def __init__(self, result: int) -> None:
-        self.exit: str | None = None
-        self.control, there = socket.socketpair()
-        inside = socket.socket(fileno=os.dup(result))
-
-        def serve() -> None:
-            with there, inside:
-                run_gate(control=there, result=inside, settings={})
-
-        self._thread = Thread(target=serve, daemon=True)
-        self._thread.start()
-
-    def wait_sealed(self, _seconds: float) -> None:
-        """A thread is never sealed."""
-
-    def kill(self) -> None:
-        self.control.shutdown(socket.SHUT_RDWR)
-
-    def wait(self, seconds: float) -> None:
-        self._thread.join(seconds)
-        self.exit = "killed"
-
-    def close(self) -> None:
-        self.control.close()
 
 
 @dataclass(frozen=True)
@@ -105,20 +65,6 @@ class PartySide:
     @property
     def role(self) -> str:
         return self.keys.party.role
-
-
-class ModelHostProcess(HostProcess):
-    """The real model host; `flags` are those with which the files are opened."""
-
-    def load(self, model: Path, engine: Mapping[str, Any], flags: int = os.O_RDONLY) -> Any:
-        paths = sorted(model.iterdir())
-        descriptors = [os.open(path, flags) for path in paths]
-        try:
-            files = [{"path": path.name, "size": path.stat().st_size} for path in paths]
-            return self.ask({"op": "load", "files": files, "engine": dict(engine)}, descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
 
 
 class Scene:
@@ -187,10 +133,19 @@ class Scene:
         """One process for every model attack: a host that refused is as good as new."""
         return ModelHostProcess()
 
+    @cached_property
+    def wire(self) -> Enclave:
+        """A served facade in memory, with a party of every role and a stranger."""
+        enclave = Enclave(make_wire_world(), self.root / "wire")
+        enclave.facade.progress = [Progress("run", 1, 1, "finished")]
+        return enclave
+
     def close(self) -> None:
-        """End the model host, if one was started."""
+        """End what was started for several attacks."""
+        if "wire" in self.__dict__:
+            self.__dict__.pop("wire").__exit__()
         if "model_host" in self.__dict__:
-            self.model_host.close()
+            self.__dict__.pop("model_host").close()
 
     @cached_property
     def uploads(self) -> Path:
@@ -274,6 +229,11 @@ class Stage:
         self.closing = closing
         self._sides: dict[str, PartySide] = {}
         folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def trace(self) -> Path:
+        """Where code of an attacker's would leave its trace, had it run."""
+        return self.folder / "trace-of-an-attacker"
 
     def side(self, role: str) -> PartySide:
         """A party with a state directory of this attack's own: ledger, approvals, secrets."""

@@ -23,3 +23,4 @@ def test_attack(attack: Attack, stage: Stage) -> None:
         step()
     assert type(caught.value) is attack.error
     assert caught.value.code == attack.code, str(caught.value)
+    assert not stage.trace.exists(), "code of the attacker's ran"

@@ -27,3 +27,4 @@ def test_honest_parties_reach_the_run(stage: Stage) -> None:
 def test_honest_model_loads(stage: Stage) -> None:
     answer = load(stage, write_tiny_llama(stage.folder / "model"))
     assert answer["op"] == "loaded"
+    stage.scene.close()  # a host serves one model
