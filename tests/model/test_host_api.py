@@ -235,6 +235,12 @@ REFUSED: dict[str, tuple[str, Any, int, str]] = {
         400,
         "context_length_exceeded",
     ),
+    "half a character": (
+        "completions",
+        b'{"model":"model","prompt":"\\ud800","max_tokens":1}',
+        500,
+        "engine_failed",
+    ),
     "unknown route": ("embeddings", {}, 404, "not_found"),
 }
 

@@ -61,6 +61,9 @@ def preload() -> None:
     importlib.import_module("uvicorn.loops.asyncio")
     for name in ("lifespan.off", "logging", "server"):
         importlib.import_module(f"uvicorn.{name}")
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def run(control: socket.socket) -> int:
