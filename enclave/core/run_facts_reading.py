@@ -11,7 +11,7 @@ from enclave.core.approval import MAX_APPROVAL_BYTES
 from enclave.core.binding import LABELS, NONCE_SIZE, RECEIPT_LABEL
 from enclave.core.errors import DocumentRefused, ReceiptRefused
 from enclave.core.fields import Fields
-from enclave.core.hpke import PUBLIC_KEY_SIZE
+from enclave.core.hpke import PUBLIC_KEY_SIZE, parse_public
 from enclave.core.plan import MAX_PLAN_BYTES, Plan, parse_plan
 from enclave.core.plan_terms import TIERS
 from enclave.core.run_facts import (
@@ -24,6 +24,7 @@ from enclave.core.run_facts import (
     SessionKeys,
     WipeFacts,
 )
+from enclave.core.signing_key import parse_signing_key
 from enclave.core.times import parse_time
 from enclave.core.vocabulary import APPROVING_ROLES, DIGEST_SIZE, MAX_RUNS, ROLES, SESSION_SIZE
 
@@ -38,6 +39,9 @@ def _read_keys(fields: Fields) -> SessionKeys:
         fields.base64("signing_key", max_size=256),
     )
     fields.done()
+    # Judged here, so that nobody who reads a receipt computes a binding over malformed keys.
+    parse_public(keys.hpke_key)
+    parse_signing_key(keys.signing_key)
     return keys
 
 
