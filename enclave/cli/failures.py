@@ -17,7 +17,7 @@ from rich.text import Text
 from attestation.errors import AttestationError
 from enclave.cli.error_catalogue import explain_code
 from enclave.cli.exit_codes import ExitCode, exit_code_of
-from enclave.cli.output import printable
+from enclave.cli.untrusted import printable
 from enclave.core.errors import Refusal
 
 

@@ -18,12 +18,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from enclave.cli.untrusted import printable
+
 Advance = Callable[[int, int], None]
-
-
-def printable(text: str) -> str:
-    """Text without control characters: what came from elsewhere can not steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 class Output:

@@ -17,7 +17,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from enclave.cli.output import printable
+from enclave.cli.untrusted import printable
 
 
 @contextmanager

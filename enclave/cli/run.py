@@ -82,7 +82,7 @@ def _stage_reports(output: Output) -> Iterator[Report]:
         with output.stage_bars() as report:
             yield report
         return
-    from enclave.cli.output import printable
+    from enclave.cli.untrusted import printable
 
     seen: set[str] = set()
 

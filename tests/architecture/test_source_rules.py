@@ -22,13 +22,12 @@ AMBIENT_CALLS = {
 
 
 def sources(*roots: str) -> list[Path]:
-    found = [
+    return [
         path
         for root in roots
         for path in sorted((ROOT / root).rglob("*.py"))
         if "generated" not in path.parts
     ]
-    return found
 
 
 ALL = sources("enclave", "attestation", "images")

@@ -34,6 +34,7 @@ from enclave.core.errors import BindingRefused
 from enclave.core.party import Party, certificate_spki
 
 BOOTSTRAP_SECONDS = 20.0
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def open_party_session(
     policy_pin: bytes | None,
     nonce: bytes,
     now: datetime,
-    timeouts: Timeouts = Timeouts(),
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> PartySession:
     """Connect, demand evidence over `nonce` (32 fresh bytes) and appraise it at `now`.
 
@@ -99,7 +100,7 @@ def open_channel(
     endpoint: str,
     certificate: bytes,
     *,
-    timeouts: Timeouts = Timeouts(),
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> EnclaveClient:
     """A channel that nothing was proved about yet: good for public state and no more."""
     return EnclaveClient(
