@@ -144,7 +144,7 @@ def main() -> None:
         "items": outcome.items,
         "memory": enclave.memory,
         "same_numbers": all(
-            float(frame["metrics"][name]["value"]) == float(getattr(outcome, name))
+            float(frame["metrics"][name]["value"]) == round(float(getattr(outcome, name)), 6)
             for name in shares
         ),
     }
