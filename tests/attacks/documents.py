@@ -21,6 +21,9 @@ kind = "python"
 environment = "python-stdlib"
 """
 
+SECRET_TEXTS = ("1 + 1", "third prompt", "first_prompt", "forty_two", "The answer is 42")
+"""What attackers of the table try to get out in a refusal."""
+
 _RATIO = {"kind": "ratio", "low": "0", "high": "1", "step": "0.01", "min_n": 10, "max_digits": 6}
 
 

@@ -13,6 +13,7 @@ from enclave.clients.party.errors import ClientRefused
 from enclave.clients.party.granting import grant_run
 from enclave.clients.party.keys import LEDGER_FILE
 from enclave.clients.party.ledger import Ledger
+from enclave.clients.party.plan_directory import PlanDirectory
 from enclave.clients.party.plan_draft import write_plan
 from enclave.clients.party.session import PartySession
 from enclave.core.canonical import print_canonical
@@ -73,8 +74,10 @@ class Granting:
         return self.stage.connect(self.session.role, self.session.client.endpoint)
 
 
-def granting(stage: Stage, role: str = MODEL_OWNER, *, uploaded: bool = False) -> Granting:
-    workload = stage.workload(approved=True, uploaded=uploaded)
+def granting(
+    stage: Stage, role: str = MODEL_OWNER, *beside: PlanDirectory, uploaded: bool = False
+) -> Granting:
+    workload = stage.workload(stage.scene.directory, *beside, approved=True, uploaded=uploaded)
     return Granting(stage, workload, stage.connect(role, stage.serve(workload.broker)))
 
 
@@ -87,7 +90,7 @@ def granting(stage: Stage, role: str = MODEL_OWNER, *, uploaded: bool = False) -
 )
 def grant_for_another_plan(stage: Stage) -> Step:
     """Handed to a session of another plan of the same parties, in the same enclave."""
-    made = granting(stage)
+    made = granting(stage, MODEL_OWNER, stage.scene.other_directory)
     grant = made.make()
     return lambda: made.submit(grant, plan=stage.scene.other_directory.plan.digest)
 

@@ -27,7 +27,12 @@ from enclave.clients.channel.upload import upload_artifact
 from enclave.clients.evaluator.suite import seal_bundle, seal_suite
 from enclave.clients.model_owner.model import seal_model
 from enclave.clients.party.approving import approve_plan, has_approved, load_approval
-from enclave.clients.party.artifacts import load_card, owned_artifacts, sealed_folder
+from enclave.clients.party.artifacts import (
+    load_card,
+    load_secret,
+    owned_artifacts,
+    sealed_folder,
+)
 from enclave.clients.party.granting import GrantReport, grant_run
 from enclave.clients.party.keys import PartyKeys, create_keys
 from enclave.clients.party.plan_directory import PlanDirectory, write_plan_directory
@@ -48,7 +53,13 @@ from enclave.workload.service.facade import EnclaveFacade
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
 from enclave.workload.service.server import serve_enclave
 from enclave.workload.service.upload_store import open_upload_store
-from tests.attacks.documents import MEASUREMENT, UNSAFE_SIMULATED, result_policy, write_sources
+from tests.attacks.documents import (
+    MEASUREMENT,
+    SECRET_TEXTS,
+    UNSAFE_SIMULATED,
+    result_policy,
+    write_sources,
+)
 from tests.attacks.hosts import GateThreads, ModelHostProcess
 from tests.wire.enclaves import Enclave, make_wire_world
 
@@ -73,6 +84,7 @@ class Scene:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.now = datetime.now(UTC).replace(microsecond=0)
+        self._loaded: dict[str, LoadedPlan] = {}
         self.owner = self.make_party(MODEL_OWNER, "owner")
         self.evaluator = self.make_party(EVALUATOR, "evaluator")
         self.stranger = self.make_party(EVALUATOR, "stranger")
@@ -147,6 +159,14 @@ class Scene:
         if "model_host" in self.__dict__:
             self.__dict__.pop("model_host").close()
 
+    def load(self, directory: PlanDirectory) -> LoadedPlan:
+        """The plan as the workload reads it from its directory."""
+        digest = directory.plan.digest
+        if digest not in self._loaded:
+            write_plan_directory(self.root / "plans" / digest, directory)
+            self._loaded[digest] = load_plan(self.root / "plans" / digest)
+        return self._loaded[digest]
+
     @cached_property
     def uploads(self) -> Path:
         """Stores that hold every artifact of the plan, uploaded over a real channel."""
@@ -165,7 +185,7 @@ class Scene:
 
 @dataclass
 class Workload:
-    """A broker of its own for both plans: real sessions, gates, stores and archive."""
+    """A broker of its own: real sessions, gates, stores and archive."""
 
     scene: Scene
     root: Path
@@ -195,9 +215,7 @@ class Workload:
         )
 
     def _open_desk(self, directory: PlanDirectory) -> PlanDesk:
-        folder = self.root / "plans" / directory.plan.digest
-        write_plan_directory(folder, directory)
-        loaded = load_plan(folder)
+        loaded = self.scene.load(directory)
         around = Surroundings(
             launcher=cast("LauncherClient", self.launcher),
             attester=self.attester,
@@ -235,6 +253,13 @@ class Stage:
         """Where code of an attacker's would leave its trace, had it run."""
         return self.folder / "trace-of-an-attacker"
 
+    def secrets(self) -> set[str]:
+        """What no refusal may repeat: keys and salts, texts of prompts and of the attackers."""
+        owned = ((role, name) for role in APPROVING_ROLES for name in owned_artifacts(role))
+        secrets = [load_secret(self.scene.side(role).state, name) for role, name in owned]
+        salts = {each.salt.hex() for each in secrets if each.artifact != "bundle"}
+        return salts | {each.key.hex() for each in secrets} | set(SECRET_TEXTS)
+
     def side(self, role: str) -> PartySide:
         """A party with a state directory of this attack's own: ledger, approvals, secrets."""
         if role not in self._sides:
@@ -250,12 +275,12 @@ class Stage:
         approved: bool = False,
         attester: SimulatedAttester | None = None,
     ) -> Workload:
-        """A fresh workload, with the artifacts uploaded and the approvals in if asked for."""
+        """A fresh workload, of the scene's plan if no other is given, with the artifacts uploaded and the approvals in if asked for."""
         root = self.folder / f"workload-{len(list(self.folder.iterdir()))}"
         root.mkdir()
         if uploaded:
             shutil.copytree(self.scene.uploads, root / "uploads")
-        plans = directories or (self.scene.directory, self.scene.other_directory)
+        plans = directories or (self.scene.directory,)
         genuine = attester or self.scene.genuine
         workload = Workload(self.scene, root, plans, genuine, self.scene.now)
         self.closing.callback(workload.broker.close)

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from attestation.errors import PolicyRefused
 from enclave.clients.channel.bootstrap import fetch_server_certificate
+from enclave.clients.party.plan_directory import PlanDirectory
 from enclave.core.errors import BindingRefused, GrantRefused, SessionRefused
 from enclave.core.grant import grant_key
 from enclave.core.hpke import generate_private, public_bytes
@@ -32,9 +33,10 @@ def connect_through(
     alter: Callable[[Workload, str, bytes], AttestReply],
     *,
     own_certificate: bool = False,
+    beside: tuple[PlanDirectory, ...] = (),
 ) -> Step:
     """The model owner connects to an attacker who answers `attest` as `alter` does."""
-    workload = stage.workload()
+    workload = stage.workload(stage.scene.directory, *beside)
     relay = Relay(workload.broker, lambda _plan, role, nonce: alter(workload, role, nonce))
     identity = make_server_identity(stage.scene.now) if own_certificate else None
     endpoint = stage.serve(cast("EnclaveFacade", relay), identity)
@@ -227,8 +229,12 @@ def relay_own_signing_key(stage: Stage) -> Step:
 )
 def relay_other_plan(stage: Stage) -> Step:
     """A session of another plan of the same parties, passed off as one of this plan."""
-    other = stage.scene.other_directory.plan.digest
-    return connect_through(stage, lambda work, role, nonce: work.broker.attest(other, role, nonce))
+    other = stage.scene.other_directory
+    return connect_through(
+        stage,
+        lambda workload, role, nonce: workload.broker.attest(other.plan.digest, role, nonce),
+        beside=(other,),
+    )
 
 
 @ATTACKS.add("relay-other-session", by=HOST, error=PolicyRefused, code="binding_mismatch")
