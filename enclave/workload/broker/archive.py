@@ -21,6 +21,7 @@ from enclave.core.vocabulary import APPROVING_ROLES
 
 _MAX_RUNS_BYTES = 1024 * 1024
 _MAX_FILE = 64 * 1024 * 1024
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PlanArchive:
@@ -49,20 +50,25 @@ class PlanArchive:
         return highest + 1 if torn else highest
 
     def spend_run(self, run: int) -> None:
-        """Record durably that a run is spent. Call it before anything opens."""
-        descriptor = os.open(
-            self._folder / "runs", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
+        """Record durably that a run is spent. Call it before anything opens.
+
+        Raises RunRefused `run_not_recorded`.
+        """
         try:
-            os.write(descriptor, f"{run}\n".encode())
-            os.fsync(descriptor)
+            descriptor = os.open(self._folder / "runs", _APPEND, 0o600)
+            try:
+                # A torn line is ended first: it must not run together with this number.
+                size = os.fstat(descriptor).st_size
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                os.write(descriptor, (b"\n" if torn else b"") + f"{run}\n".encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            _sync(self._folder)
         except OSError:
             raise RunRefused(
                 "run_not_recorded", expected="a durable record of the run", hint="free disk space"
             ) from None
-        finally:
-            os.close(descriptor)
-        _sync(self._folder)
 
     def keep_approval(self, role: str, envelope: bytes) -> None:
         """Keep an approval, so that a restart does not ask for it again."""
@@ -79,7 +85,10 @@ class PlanArchive:
     def keep_run(self, run: int, views: Iterable[SealedView], receipt: bytes) -> None:
         """Keep what a run released; the receipt comes last."""
         folder = self._folder / str(run)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            raise _write_failed() from None
         for view in views:
             _write(folder / f"{view.view}-{view.role}", view.sealed)
         _write(folder / "receipt.json", receipt)
@@ -129,9 +138,13 @@ def _write(path: Path, data: bytes) -> None:
         fresh.replace(path)
         _sync(path.parent)
     except OSError:
-        raise RunRefused(
-            "archive_write_failed", expected="room on the workload's disk", hint="free disk space"
-        ) from None
+        raise _write_failed() from None
+
+
+def _write_failed() -> RunRefused:
+    return RunRefused(
+        "archive_write_failed", expected="room on the workload's disk", hint="free disk space"
+    )
 
 
 def _sync(folder: Path) -> None:
