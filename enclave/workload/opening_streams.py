@@ -1,10 +1,11 @@
 """Opening many streams at once: threads decrypt, write and digest, none waits for another.
 
-A thread reads a segment's ciphertext, decrypts it into a locked buffer and writes it to
-the destination.  Then it digests what is next in its file and still in the cache, its own
-segment or another's, unless a thread is at that already.  The write takes no page fault,
-and full memory is an error, not a signal; measured, that is faster than decrypting into
-a mapping of a fresh memfd and as fast on huge pages.
+A thread takes two segments that follow each other, reads and decrypts them into a locked
+buffer and writes both to the destination: one write fills almost a whole huge page, so the
+kernel zeroes little of it.  Then it digests what is next in its file, its own piece or
+another's, unless a thread is at that already.  The write takes no page fault, and full
+memory is an error, not a signal; measured, that is faster than decrypting into a mapping
+of a fresh memfd and as fast on huge pages.
 """
 
 from __future__ import annotations
@@ -30,17 +31,22 @@ from enclave.workload.memory.locking import LockedBuffer
 from enclave.workload.memory.protected import ProtectedFile
 from enclave.workload.segment_source import SegmentSource
 
+_WATCH_SECONDS = 0.1
+_BUFFERS_PER_THREAD = 2
+_SEGMENTS_PER_PIECE = 2
+_PIECE_BYTES = _SEGMENTS_PER_PIECE * SEGMENT_BYTES
+
 
 @dataclass(frozen=True)
 class _Opened:
-    """A segment's plaintext, written and not yet digested."""
+    """The plaintext of a piece, written and not yet digested."""
 
-    segment: Segment
+    piece: _Piece
     buffer: LockedBuffer
 
     @property
     def plaintext(self) -> memoryview:
-        return self.buffer.view[: self.segment.plaintext_size]
+        return self.buffer.view[: self.piece.plaintext_size]
 
 
 @dataclass
@@ -53,21 +59,23 @@ class StreamTask:
     digest: blake3 = field(default_factory=blake3)
     digested: int = 0
     digesting: bool = False
+    complete: bool = False
     waiting: dict[int, _Opened] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class _Claim:
-    """A segment that one thread has taken, with what it needs to open it."""
+class _Piece:
+    """Adjacent segments that one thread has taken, with what it needs to open them."""
 
     task: StreamTask
-    segment: Segment
+    number: int
+    segments: tuple[Segment, ...]
     cipher: StreamCipher
     descriptor: int
 
-
-_WATCH_SECONDS = 0.1
-_BUFFERS_PER_THREAD = 2
+    @property
+    def plaintext_size(self) -> int:
+        return sum(segment.plaintext_size for segment in self.segments)
 
 
 class _Stopped(Exception):
@@ -90,7 +98,7 @@ class StreamOpener:
         self._progress = progress
         self._total = sum(task.file.size for task in tasks)
         self._done = 0
-        self._claims = self._iterate_claims()
+        self._pieces = self._iterate_pieces()
         self._claiming = threading.Lock()
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
@@ -105,7 +113,7 @@ class StreamOpener:
             for number in range(threads)
         ]
         self._running = threads
-        buffers = [LockedBuffer(SEGMENT_BYTES) for _ in range(_BUFFERS_PER_THREAD * threads)]
+        buffers = [LockedBuffer(_PIECE_BYTES) for _ in range(_BUFFERS_PER_THREAD * threads)]
         self._free = list(buffers)
         try:
             for worker in workers:
@@ -123,7 +131,7 @@ class StreamOpener:
         if self._failure is not None:
             raise self._failure
         for task in self._tasks:
-            if task.digested != StreamLayout(task.file.size).segments:
+            if not task.complete:
                 raise _digest_mismatch(task, "an unfinished digest")
 
     def _watch(self) -> None:
@@ -141,10 +149,12 @@ class StreamOpener:
     def _work(self) -> None:
         ciphertext = memoryview(bytearray(SEGMENT_BYTES))
         try:
-            # First the buffer, then the segment: who holds a segment never waits for a buffer.
-            while (claim := self._claim(buffer := self._take_buffer())) is not None:
-                self._open(claim, ciphertext, buffer)
-                self._digest(claim.task, _Opened(claim.segment, buffer))
+            # First the buffer, then the piece: who holds a piece never waits for a buffer.
+            while (piece := self._claim(buffer := self._take_buffer())) is not None:
+                opened = _Opened(piece, buffer)
+                _open_piece(piece, ciphertext, buffer.view)
+                piece.task.destination.write(opened.plaintext, piece.segments[0].plaintext_offset)
+                self._digest(piece.task, opened)
         except _Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
@@ -162,12 +172,12 @@ class StreamOpener:
                 raise _Stopped
             return self._free.pop()
 
-    def _claim(self, buffer: LockedBuffer) -> _Claim | None:
+    def _claim(self, buffer: LockedBuffer) -> _Piece | None:
         with self._claiming:
-            claim = next(self._claims, None)
-        if claim is None:
+            piece = next(self._pieces, None)
+        if piece is None:
             self._give_back(buffer)
-        return claim
+        return piece
 
     def _give_back(self, buffer: LockedBuffer, done: int = 0) -> None:
         with self._changed:
@@ -175,8 +185,8 @@ class StreamOpener:
             self._free.append(buffer)
             self._changed.notify()
 
-    def _iterate_claims(self) -> Iterator[_Claim]:
-        """Every segment in order, so that the next to digest is always at work or done."""
+    def _iterate_pieces(self) -> Iterator[_Piece]:
+        """Every piece in order, so that the next to digest is always at work or done."""
         for task in self._tasks:
             layout = StreamLayout(task.file.size)
             descriptor = self._ciphertexts.descriptor(task.stream)
@@ -184,30 +194,26 @@ class StreamOpener:
             header = bytearray(HEADER_BYTES)
             read_exactly(descriptor, memoryview(header), 0, task.stream)
             cipher = StreamCipher(self._key, bytes(header), task.stream)
-            for number in range(layout.segments):
-                yield _Claim(task, layout.segment(number), cipher, descriptor)
-
-    def _open(self, claim: _Claim, ciphertext: memoryview, buffer: LockedBuffer) -> None:
-        segment, stream = claim.segment, claim.task.stream
-        sealed = ciphertext[: segment.ciphertext_size]
-        opened = buffer.view[: segment.plaintext_size]
-        read_exactly(claim.descriptor, sealed, segment.ciphertext_offset, stream)
-        claim.cipher.open_into(segment, sealed, opened)
-        claim.task.destination.write(opened, segment.plaintext_offset)
+            for number, first in enumerate(range(0, layout.segments, _SEGMENTS_PER_PIECE)):
+                end = min(first + _SEGMENTS_PER_PIECE, layout.segments)
+                segments = tuple(layout.segment(segment) for segment in range(first, end))
+                yield _Piece(task, number, segments, cipher, descriptor)
 
     def _digest(self, task: StreamTask, opened: _Opened) -> None:
         """Digest all that is next in the file, or leave it to the thread that is at it."""
         with self._changed:
-            task.waiting[opened.segment.number] = opened
+            task.waiting[opened.piece.number] = opened
             if task.digesting:
                 return
             task.digesting = True
         while (following := self._take_next(task)) is not None:
             task.digest.update(following.plaintext)
-            if following.segment.last and task.digest.hexdigest() != task.file.blake3:
-                raise _digest_mismatch(task, "other content")
+            if following.piece.segments[-1].last:
+                if task.digest.hexdigest() != task.file.blake3:
+                    raise _digest_mismatch(task, "other content")
+                task.complete = True
             task.digested += 1
-            self._give_back(following.buffer, following.segment.plaintext_size)
+            self._give_back(following.buffer, following.piece.plaintext_size)
 
     def _take_next(self, task: StreamTask) -> _Opened | None:
         with self._changed:
@@ -220,6 +226,17 @@ class StreamOpener:
             if self._failure is None:
                 self._failure = error
             self._changed.notify_all()
+
+
+def _open_piece(piece: _Piece, ciphertext: memoryview, plaintext: memoryview) -> None:
+    """Decrypt a piece to the start of `plaintext`; `ciphertext` is room for one segment."""
+    filled = 0
+    for segment in piece.segments:
+        sealed = ciphertext[: segment.ciphertext_size]
+        read_exactly(piece.descriptor, sealed, segment.ciphertext_offset, piece.task.stream)
+        opened = plaintext[filled : filled + segment.plaintext_size]
+        piece.cipher.open_into(segment, sealed, opened)
+        filled += segment.plaintext_size
 
 
 def _digest_mismatch(task: StreamTask, got: str) -> SealedRefused:
