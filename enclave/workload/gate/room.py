@@ -127,8 +127,8 @@ class Gate:
         facts = _read_facts(statement)
         self._released.refuse_other_facts(facts, self._plan, self._session)
         refuse_other_result_policy(facts, self._policy)
-        self._signed = True
         envelope = sign_receipt(statement, self._signing_key)
+        self._signed = True
         return {"op": "signed", "envelope": base64.b64encode(envelope.to_bytes()).decode()}
 
 
