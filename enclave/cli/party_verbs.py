@@ -124,10 +124,10 @@ def _result(role: str) -> click.Command:
     @json_option
     def result(
         connection: Connection, state_path: Path, run_number: int | None, as_json: bool
-    ) -> int:
+    ) -> None:
         """Fetch, open and check this party's views and the receipt."""
         from enclave.cli.result import result_command
 
-        return result_command(role, connection, state_path, run_number, as_json=as_json)
+        result_command(role, connection, state_path, run_number, as_json=as_json)
 
     return result

@@ -7,16 +7,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from attestation.types import CheckState
 from enclave.cli.audit_text import print_report
 from enclave.cli.connecting import Connection, open_state, read_optional, warn_if_simulated
-from enclave.cli.exit_codes import ExitCode
 from enclave.cli.output import Output
 from enclave.clients.auditor.audit import audit_receipt
-from enclave.clients.auditor.report import INCOMPLETE, AuditReport
+from enclave.clients.auditor.report import VERIFIED, AuditReport
 from enclave.clients.auditor.sources import find_sources
 from enclave.clients.channel.bootstrap import fetch_server_certificate
+from enclave.clients.party.errors import ClientRefused
 from enclave.clients.party.plan_directory import PlanDirectory, read_plan_directory
-from enclave.clients.party.results import fetch_receipt, fetch_views, keep_receipt, keep_views
+from enclave.clients.party.results import (
+    fetch_receipt,
+    fetch_views,
+    keep_receipt,
+    keep_views,
+    receipt_path,
+)
 from enclave.clients.party.session import (
     BOOTSTRAP_SECONDS,
     open_channel,
@@ -29,8 +36,8 @@ from enclave.core.result_policy import parse_result_policy
 
 def result_command(
     role: str, connection: Connection, state_path: Path, run: int | None, *, as_json: bool
-) -> int:
-    """Show this party's numbers, but only under a receipt that no check faults."""
+) -> None:
+    """Show this party's numbers, but only under a receipt whose every check was verified."""
     output = Output(as_json=as_json)
     state, keys = open_state(state_path, role)
     directory = read_plan_directory(connection.plan_path)
@@ -44,12 +51,10 @@ def result_command(
     ):
         receipt = fetch_receipt(client, state, keys, directory.plan, run)
         roots = read_optional(connection.roots_path)
-        path = state.root / keep_receipt(state, directory, receipt, roots)
-        report = _audit(path, receipt.data, connection)
-        if report.first_error is not None:
-            print_report(output, report, _sources(path, connection))
-            raise report.first_error
+        path = state.root / receipt_path(directory.plan.digest, receipt.facts.run)
+        report = _audit(output, path, receipt.data, connection)
         views = fetch_views(client, keys, directory, receipt.facts)
+        keep_receipt(state, directory, receipt, roots)
         keep_views(state, directory, receipt.facts.run, views)
     released = [view for _, view in views.values()]
     output.heading(f"Run {receipt.facts.run} of {directory.plan.title}")
@@ -71,15 +76,27 @@ def result_command(
             "audit": _summary(report),
         }
     )
-    return int(ExitCode.INCOMPLETE if report.verdict == INCOMPLETE else ExitCode.OK)
 
 
-def _sources(path: Path, connection: Connection) -> Any:
-    return find_sources(path, roots=connection.roots_path, plan=connection.plan_path)
+def _audit(output: Output, path: Path, data: bytes, connection: Connection) -> AuditReport:
+    """Audit before anything is kept or shown: the host can make every byte but the evidence.
 
-
-def _audit(path: Path, data: bytes, connection: Connection) -> AuditReport:
-    return audit_receipt(str(path), data, _sources(path, connection), now=datetime.now(UTC))
+    A check that was not made proves no number, so it is refused here like one that failed.
+    """
+    sources = find_sources(path, roots=connection.roots_path, plan=connection.plan_path)
+    report = audit_receipt(str(path), data, sources, now=datetime.now(UTC))
+    if report.verdict != VERIFIED:
+        print_report(output, report, sources)
+    if report.first_error is not None:
+        raise report.first_error
+    if report.verdict != VERIFIED:
+        raise ClientRefused(
+            "result_not_proven",
+            expected="a receipt whose every check was made",
+            got=f"{sum(c.state is not CheckState.VERIFIED for c in report.checks)} not checked",
+            hint="give --roots FILE: without your roots anybody could have written these numbers",
+        )
+    return report
 
 
 def _baselines(directory: PlanDirectory) -> dict[str, str]:
@@ -103,10 +120,7 @@ def _print_views(
 
 
 def _print_audit(output: Output, report: AuditReport, path: Path) -> None:
-    if report.verdict == INCOMPLETE:
-        output.warn("The receipt could not be checked whole: give --roots FILE.")
-    else:
-        output.done(f"The receipt holds: all {len(report.checks)} checks verified.")
+    output.done(f"The receipt holds: all {len(report.checks)} checks verified.")
     output.facts([("receipt", str(path))])
     output.next_step(f"doubleblind audit {path}")
 

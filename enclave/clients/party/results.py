@@ -39,6 +39,11 @@ def receipt_folder(plan: str, run: int) -> str:
     return f"receipts/{plan}/run-{run}"
 
 
+def receipt_path(plan: str, run: int) -> str:
+    """Where the receipt itself lies, inside the state directory."""
+    return f"{receipt_folder(plan, run)}/receipt.json"
+
+
 def release_folder(plan: str, run: int) -> str:
     """Where the views of a run lie, inside the state directory."""
     return f"releases/{plan}/run-{run}"
@@ -122,16 +127,15 @@ def fetch_views(
 
 def keep_receipt(
     state: StateDirectory, directory: PlanDirectory, receipt: FetchedReceipt, roots: bytes | None
-) -> str:
-    """Keep a receipt with the documents and this party's own roots beside it; gives its name."""
+) -> None:
+    """Keep an audited receipt with the documents and this party's own roots beside it."""
     folder = receipt_folder(directory.plan.digest, receipt.facts.run)
     for digest, data in directory.documents.items():
         state.write(f"{folder}/{DOCUMENTS_FOLDER}/{digest}.json", data)
     state.write(f"{folder}/{PLAN_FILE}", directory.plan.to_bytes())
     if roots is not None:
         state.write(f"{folder}/roots.pem", roots)
-    state.write(f"{folder}/receipt.json", receipt.data)
-    return f"{folder}/receipt.json"
+    state.write(receipt_path(directory.plan.digest, receipt.facts.run), receipt.data)
 
 
 def keep_views(
