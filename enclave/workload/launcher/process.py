@@ -63,7 +63,8 @@ def launch_workload(
     developer: an unmetered way out, marked in the profile.
 
     Raises IsolationRefused: `bwrap_missing`, `userns_unavailable`,
-    `landlock_missing`, `landlock_abi`, `private_root`, `spawn_failed`, `uids`.
+    `landlock_missing`, `landlock_abi`, `private_root`, `spawn_failed`, `state_not_directory`,
+    `uids`.
     """
     if insecure_show_stderr:
         warnings.warn("insecure_show_stderr: compartments can leak through stderr", stacklevel=2)
@@ -96,14 +97,30 @@ def launch_workload(
 
 
 def _own_directory(state: str, identities: Identities) -> None:
-    """The broker's directory: made if missing, its own, closed to others."""
-    os.makedirs(state, mode=0o700, exist_ok=True)
-    os.chmod(state, 0o700)
-    identity = identities.of("broker")
-    if identity.uid is not None and identity.gid is not None:
-        # Only the directory itself: following what an earlier broker left there could
-        # give it files that are not its own.
-        os.chown(state, identity.uid, identity.gid)
+    """The broker's directory: made if missing, its own, closed to others.
+
+    What lies on the disk is the host's: a link there would have root give away, and show to
+    the broker, whatever it points to.  Refused with `state_not_directory`.
+    """
+    try:
+        os.makedirs(state, mode=0o700, exist_ok=True)
+        folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise IsolationRefused(
+            "state_not_directory",
+            expected="a directory for the workload's state, not a link",
+            got=str(error.strerror)[:80],
+            hint="look at what lies in its place",
+        ) from None
+    try:
+        os.fchmod(folder, 0o700)
+        identity = identities.of("broker")
+        if identity.uid is not None and identity.gid is not None:
+            # Only the directory itself: following what an earlier broker left there could
+            # give it files that are not its own.
+            os.fchown(folder, identity.uid, identity.gid)
+    finally:
+        os.close(folder)
 
 
 def _in_private_world(

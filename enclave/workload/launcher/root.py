@@ -56,7 +56,7 @@ def build_private_root(mount_point: str, runtime: Runtime, bindings: Sequence[Bi
     try:
         mount(None, "/", None, MS_REC | MS_PRIVATE)
         sources = [
-            (item, os.open(item.path, os.O_PATH | os.O_CLOEXEC))
+            (item, _open_source(item))
             for item in sorted(
                 (*(Binding(tree, read_only=True) for tree in runtime.trees), *bindings),
                 key=lambda item: item.path.count("/"),
@@ -77,6 +77,12 @@ def build_private_root(mount_point: str, runtime: Runtime, bindings: Sequence[Bi
     write_etc(ETC_DIRECTORY)
     write_etc("/etc")
     os.makedirs(MEMORY_DIRECTORY, mode=0o755)
+
+
+def _open_source(item: Binding) -> int:
+    # What the broker may write to lies on the host's disk: a link there is not followed.
+    strict = 0 if item.read_only else os.O_DIRECTORY | os.O_NOFOLLOW
+    return os.open(item.path, os.O_PATH | os.O_CLOEXEC | strict)
 
 
 def _populate(root: str, runtime: Runtime, devices: Sequence[tuple[str, int]]) -> None:

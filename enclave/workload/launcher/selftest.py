@@ -106,7 +106,7 @@ def run_selftest(launcher: LauncherClient) -> SelfTest:
         touched = canaries.touched()
     if touched:
         raise _unavailable("no canary touched", f"{touched} touched")
-    _demand_expected(results)
+    demand_expected(results)
     profile = {**facts, "selftest": [result.as_json() for result in results]}
     return SelfTest(
         tier=facts["tier"],
@@ -198,13 +198,13 @@ def _whole_sandbox(launcher: LauncherClient, targets: Targets) -> list[ProbeResu
     if sorted(compartment.tripped) != expected:
         missed = sorted(set(expected) - set(compartment.tripped))
         raise _unavailable("the launcher hears of each tripwire", ", ".join(missed) or "others")
-    return _results("sandbox", outcomes)
+    return results_of("sandbox", [probe.id for probe in probes], outcomes)
 
 
 def _in_process(launcher: LauncherClient, kind: str, targets: Targets) -> list[ProbeResult]:
     identities = [probe.id for probe in probes_for(kind, killing=False)]
     outcomes, _ = try_probes(launcher, kind, identities, targets, forked=False)
-    return _results(kind, {name: outcomes.get(name, "failed") for name in identities})
+    return results_of(kind, identities, outcomes)
 
 
 def _hidden_tripwire(launcher: LauncherClient, targets: Targets) -> ProbeResult:
@@ -223,14 +223,26 @@ def _hidden_tripwire(launcher: LauncherClient, targets: Targets) -> ProbeResult:
     )
 
 
-def _results(kind: str, outcomes: Mapping[str, str]) -> list[ProbeResult]:
+def results_of(
+    kind: str, identities: Sequence[str], outcomes: Mapping[str, str]
+) -> list[ProbeResult]:
+    """One result for each probe that was to run: one that told nothing failed.
+
+    A compartment that ended early (a starved machine, a wall limit) must not pass for one
+    in which every attempt was stopped.
+    """
+    if not set(outcomes) <= set(identities):
+        raise _unavailable("outcomes of the probes that were asked for", "others")
     return [
-        ProbeResult(name, kind, PROBES[name].name, PROBES[name].expected, outcome)
-        for name, outcome in outcomes.items()
+        ProbeResult(
+            name, kind, PROBES[name].name, PROBES[name].expected, outcomes.get(name, "failed")
+        )
+        for name in identities
     ]
 
 
-def _demand_expected(results: Iterable[ProbeResult]) -> None:
+def demand_expected(results: Iterable[ProbeResult]) -> None:
+    """Refused with `sandbox_unavailable` unless every probe ended as expected."""
     wrong = [
         f"{result.kind} {result.id} {result.outcome}"
         for result in results
