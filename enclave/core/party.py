@@ -77,6 +77,7 @@ def _load_certificate(der: bytes) -> x509.Certificate:
         certificate = x509.load_der_x509_certificate(der)
         spelled_once = certificate.public_bytes(Encoding.DER) == der
         certificate.public_key()
+        certificate.subject.public_bytes()  # parsed when asked for, so asked for here
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise DocumentRefused("tls_certificate", expected="an X.509 certificate, DER") from None
     if not spelled_once:
