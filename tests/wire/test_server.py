@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -203,6 +204,30 @@ def test_one_caller_can_not_hold_every_thread(
         assert outcome(other.start_run) == "ok"
         watching[0].close()
         assert outcome(greedy.get_session) == "ok"  # idempotent: retried until the place is free
+
+
+def test_silent_streams_can_not_hold_every_thread(
+    enclave_server: Enclave, wire_world: WireWorld
+) -> None:
+    """An upload that never sends its first message has no plan yet, but it has a caller."""
+    ended = threading.Event()
+
+    def say_nothing() -> Iterator[bytes]:
+        ended.wait(60)
+        yield from ()
+
+    with (
+        raw_channel(enclave_server, wire_world.owner) as channel,
+        enclave_server.client(wire_world.evaluator) as other,
+    ):
+        upload = channel.stream_stream(methods.UPLOAD.path)
+        silent = [upload(say_nothing(), timeout=60) for _ in range(32)]
+        time.sleep(1)
+        assert outcome(other.start_run) == "ok"
+        codes = [parse_status(call.exception(5)) for call in silent if call.done()]
+        assert len(codes) >= 32 - MAX_LIVE_CALLS
+        assert {typed[0].code for typed in codes if typed is not None} <= {"caller_busy"}
+        ended.set()
 
 
 def test_certificate_subject_of_another_party(

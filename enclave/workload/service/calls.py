@@ -110,10 +110,10 @@ class CallBorder:
             _refuse_deadline(context.time_remaining(), longest)
             key = caller_key(context)
             self._peers.refuse_stranger(key)
-            request = method.parse_request(receive())
-            plan, caller = self._peers.identify(request.plan, key)
-            refuse_wrong_role(method.name, caller.role, plan, request)
-            with self._peers.admit(caller, context):
+            with self._peers.admit(key, context) as call:
+                request = method.parse_request(receive())
+                plan, caller = self._peers.join(call, request.plan, key)
+                refuse_wrong_role(method.name, caller.role, plan, request)
                 yield caller, plan, request
             return
         except (Refusal, AttestationError) as error:

@@ -41,6 +41,14 @@ class Caller:
     spki_sha256: bytes
 
 
+@dataclass(eq=False)
+class LiveCall:
+    """A call that holds a thread; `plan` is empty until its first message came."""
+
+    context: grpc.ServicerContext
+    plan: str = ""
+
+
 class PeerRegistry:
     """Who may connect, who a caller is, and which calls are live."""
 
@@ -48,7 +56,7 @@ class PeerRegistry:
         self._plans = plans
         self._identity = identity
         self._guard = threading.Lock()
-        self._live: dict[bytes, set[tuple[str, grpc.ServicerContext]]] = {}
+        self._live: dict[bytes, list[LiveCall]] = {}
         self._configuration = self._build_configuration()
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -62,16 +70,12 @@ class PeerRegistry:
         """Plans were added or removed: pin anew and cancel live calls of removed parties."""
         self._configuration = self._build_configuration()
         with self._guard:
-            live = [
-                (spki, plan, context)
-                for spki, calls in self._live.items()
-                for plan, context in calls
-            ]
-        for spki, plan, context in live:
+            live = [(spki, call) for spki, calls in self._live.items() for call in calls]
+        for spki, call in live:
             try:
-                self.identify(plan, spki)
+                self._refuse_removed(spki, call)
             except Refusal:
-                context.cancel()  # type: ignore[no-untyped-call]
+                call.context.cancel()  # type: ignore[no-untyped-call]
 
     def identify(self, plan: str, spki_sha256: bytes) -> tuple[Plan, Caller]:
         """The plan and the caller's role in it; `peer_unknown` without telling which is wrong."""
@@ -89,27 +93,43 @@ class PeerRegistry:
         raise _unknown()
 
     @contextlib.contextmanager
-    def admit(self, caller: Caller, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count a call as live until the block ends; refusal `caller_busy`."""
-        entry = (caller.plan, context)
+    def admit(self, spki_sha256: bytes, context: grpc.ServicerContext) -> Iterator[LiveCall]:
+        """Count a call as live until the block ends; refusal `caller_busy`.
+
+        Before its first message is waited for: a stream that stays silent holds
+        a thread like any other.  `join` tells its plan afterwards.
+        """
+        call = LiveCall(context)
         with self._guard:
-            calls = self._live.setdefault(caller.spki_sha256, set())
+            calls = self._live.setdefault(spki_sha256, [])
             if len(calls) >= MAX_LIVE_CALLS:
                 raise ChannelRefused(
                     "caller_busy",
                     expected=f"at most {MAX_LIVE_CALLS} calls at a time",
                     hint="close other clients of this party",
                 )
-            calls.add(entry)
+            calls.append(call)
         try:
-            # A removal between the caller's identification and now would have missed it.
-            self.identify(caller.plan, caller.spki_sha256)
-            yield
+            self._refuse_removed(spki_sha256, call)
+            yield call
         finally:
             with self._guard:
-                calls.discard(entry)
+                calls.remove(call)
                 if not calls:
-                    self._live.pop(caller.spki_sha256, None)
+                    self._live.pop(spki_sha256, None)
+
+    def join(self, call: LiveCall, plan: str, spki_sha256: bytes) -> tuple[Plan, Caller]:
+        """The plan of a live call and its caller's role; `peer_unknown` as in `identify`."""
+        with self._guard:
+            call.plan = plan
+        # Identified only now: a removal before would not have found the call in this plan.
+        return self.identify(plan, spki_sha256)
+
+    def _refuse_removed(self, spki_sha256: bytes, call: LiveCall) -> None:
+        if call.plan:
+            self.identify(call.plan, spki_sha256)
+        else:
+            self.refuse_stranger(spki_sha256)
 
     def _build_configuration(self) -> Any:
         identity = self._identity
