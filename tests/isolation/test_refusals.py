@@ -172,8 +172,8 @@ def test_an_unknown_entry_can_not_be_started():
 def test_nothing_runs_with_assertions_alone(tmp_path):
     """python -O changes nothing: the self-test still refuses what is open."""
     program = (
-        "from enclave.workload.launcher.selftest import ProbeResult, _demand_expected\n"
-        "_demand_expected([ProbeResult('x', 'gate', 'x', 'refused', 'open')])\n"
+        "from enclave.workload.launcher.selftest import ProbeResult, demand_expected\n"
+        "demand_expected([ProbeResult('x', 'gate', 'x', 'refused', 'open')])\n"
     )
     done = subprocess.run(
         [sys.executable, "-O", "-c", program], capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
 """`launch_workload`: the body of the launcher process."""
 
 # Descriptors, mounts and exact paths: the os functions say what happens.
-# ruff: noqa: PTH100, PTH101
+# ruff: noqa: PTH100
 from __future__ import annotations
 
 import json
