@@ -58,7 +58,7 @@ def test_every_log_likelihood_is_the_same_number(tiny_model: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_on_the_real_model(tmp_path: Path) -> None:
     model = prepare_model(default_cache())
-    write_suites(tmp_path, seed=5, items=8)
+    write_suites(tmp_path, seed=5, items=4)
     with served(model, threads=2, max_context=2048) as (_, url):
         frame, _ = run_bundle(BUNDLE, tmp_path, url)
     assert_equal(frame, PlainLoop(model, threads=2), tmp_path)
