@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attestation.errors import AttestationError
+from enclave.core.errors import Refusal
+
 if TYPE_CHECKING:
     from tests.attacks.scene import Stage
 
@@ -69,6 +72,7 @@ ACCEPTANCE = (
 """The attacks that the project promises to refuse, each with its own error code."""
 
 Step = Callable[[], object]
+Refused = type[Refusal] | type[AttestationError]
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Attack:
 
     name: str
     by: str
-    error: type[Exception]
+    error: Refused
     code: str
     covers: str
     prepare: Callable[[Stage], Step]
@@ -92,7 +96,7 @@ class Table(list[Attack]):
     """The attacks on one room, in the order in which they are written down."""
 
     def add(
-        self, name: str, *, by: str, error: type[Exception], code: str, covers: str = ""
+        self, name: str, *, by: str, error: Refused, code: str, covers: str = ""
     ) -> Callable[[Callable[[Stage], Step]], Callable[[Stage], Step]]:
         """Decorate the function that prepares an attack."""
 

@@ -23,7 +23,7 @@ from enclave.core.errors import (
 )
 from enclave.core.receipt import build_receipt_statement
 from enclave.core.signing_key import print_signing_key
-from tests.attacks.acceptance import HOST, MODEL_OWNER, NETWORK, Step, Table
+from tests.attacks.acceptance import HOST, MODEL_OWNER, NETWORK, Refused, Step, Table
 from tests.attacks.documents import frame_with
 from tests.attacks.grant_attacks import run_once
 from tests.attacks.receipts import MadeReceipt, Predicate, lie, make_receipt, refuse_audit
@@ -137,7 +137,7 @@ def receipt_own_root(stage: Stage) -> Step:
 # An enclave that lies: signed by the session's key, closed by a genuine quote.
 
 
-def lies(name: str, code: str, error: type[Exception], edit: Any) -> None:
+def lies(name: str, code: str, error: Refused, edit: Any) -> None:
     """An entry whose whole attack is one false statement."""
     ATTACKS.add(name, by=HOST, error=error, code=code, covers=EACH_FIELD)(
         lambda stage: lie(stage, edit)
