@@ -10,7 +10,7 @@ from attestation.errors import CheckState
 from enclave.cli.output import Output
 from enclave.clients.auditor.audit import describe_missing
 from enclave.clients.auditor.evidence_checks import SIMULATED_WARNING
-from enclave.clients.auditor.report import FAILED, NO_EVIDENCE, VERIFIED, AuditReport
+from enclave.clients.auditor.report import FAILED, NO_EVIDENCE, NO_PLAN, VERIFIED, AuditReport
 from enclave.clients.auditor.sources import BESIDE, AuditSources
 from enclave.core.times import print_time
 
@@ -19,6 +19,8 @@ _MARKS = {
     CheckState.FAILED: Text("✗ failed", style="red bold"),
     CheckState.NOT_CHECKED: Text("– not checked", style="yellow"),
 }
+
+_LOUD = (SIMULATED_WARNING, NO_EVIDENCE, NO_PLAN)
 
 
 def print_report(output: Output, report: AuditReport, sources: AuditSources) -> None:
@@ -45,7 +47,7 @@ def print_report(output: Output, report: AuditReport, sources: AuditSources) -> 
     )
     output.heading("Not proven by any of this")
     for line in report.not_proven:
-        output.bullet(line, style="red bold" if line in (SIMULATED_WARNING, NO_EVIDENCE) else "")
+        output.bullet(line, style="red bold" if line in _LOUD else "")
     counts = Counter(check.state for check in report.checks)
     output.say()
     summary = (

@@ -159,6 +159,10 @@ def _release_to_one(facts: RunFacts) -> RunFacts:
     return replace(facts, releases=facts.releases[:1])
 
 
+_NARROW: list[tuple[bytes, ...]] = []
+"""Approvals of which the owner's is for one run; filled by the test."""
+
+
 # What an enclave with the right key could write, were it not the measured software:
 # each is signed, closed and bound, and each is found by its own check.
 DISHONEST: dict[str, tuple[Callable[[RunFacts], RunFacts], str, str]] = {
@@ -242,6 +246,16 @@ DISHONEST: dict[str, tuple[Callable[[RunFacts], RunFacts], str, str]] = {
         "time.slots",
         "release_slot",
     ),
+    "ended after the audit": (
+        lambda f: replace(f, finished_slot="2026-12-01T15:00:00Z"),
+        "time.past",
+        "receipt_ahead",
+    ),
+    "more runs spent than one party approved": (
+        lambda f: replace(f, run=1, runs_spent=2, approvals=_NARROW[0]),
+        "approvals.model_owner",
+        "receipt_run_past_max",
+    ),
     "too many samples": (
         lambda f: replace(f, completed=10_001),
         "samples.count",
@@ -274,6 +288,12 @@ def test_a_dishonest_receipt(
     name: str, world: World, directory: PlanDirectory, tmp_path: Path
 ) -> None:
     change, check, code = DISHONEST[name]
+    _NARROW[:] = [
+        (
+            world.approval(directory, "model_owner", max_runs=1),
+            world.approval(directory, "evaluator"),
+        )
+    ]
 
     def statement(facts: RunFacts) -> bytes:
         return Statement(_subject(facts), ENCLAVE_RUN_TYPE, facts.to_json()).to_bytes()

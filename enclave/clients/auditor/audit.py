@@ -7,7 +7,10 @@ here asks a network, a clock or another party.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from attestation.appraise import AttestationResult, parse_policy, parse_reference_values
 from enclave.clients.auditor.checklist import AuditChecklist
@@ -17,9 +20,9 @@ from enclave.clients.auditor.evidence_checks import (
     skip_evidence,
     unproven_claims,
 )
-from enclave.clients.auditor.report import NEVER_PROVEN, NO_EVIDENCE, AuditReport
+from enclave.clients.auditor.report import NEVER_PROVEN, NO_EVIDENCE, NO_PLAN, AuditReport
 from enclave.clients.auditor.run_checks import record_run
-from enclave.clients.auditor.sources import MISSING, AuditSources
+from enclave.clients.auditor.sources import MISSING, SHARED, AuditSources
 from enclave.core.approval import verify_approval
 from enclave.core.binding import compute_binding
 from enclave.core.canonical import digest_bytes
@@ -52,9 +55,10 @@ def audit_receipt(name: str, data: bytes, sources: AuditSources, *, now: datetim
     policy = _record_result_policy(checks, facts, sources)
     results = _record_session_evidence(checks, facts, judge)
     results += _record_party_evidence(checks, facts, sources, judge)
-    record_run(checks, facts, policy, _UNREADABLE)
+    record_run(checks, facts, policy, now, _UNREADABLE)
     results += _record_closing(checks, receipt, judge)
     unproven: list[str] = [] if results else [NO_EVIDENCE]
+    unproven += [] if sources.expected_plan is not None else [NO_PLAN]
     for result in results:
         unproven += [line for line in unproven_claims(result) if line not in unproven]
     return AuditReport(
@@ -123,11 +127,11 @@ def _record_approvals(checks: AuditChecklist, facts: RunFacts | None) -> None:
             )
             if approval.role != role:
                 raise ReceiptRefused("receipt_approval_order", expected=role, got=approval.role)
-            if facts.run > approval.max_runs:
+            if max(facts.run, facts.runs_spent) > approval.max_runs:
                 raise ReceiptRefused(
                     "receipt_run_past_max",
                     expected=f"at most {approval.max_runs} runs approved by the {role}",
-                    got=str(facts.run),
+                    got=f"run {facts.run}, {facts.runs_spent} spent",
                 )
             name = facts.plan.party(role).name
             return f"{name!r} approved exactly this plan, at most {approval.max_runs} runs"
@@ -148,10 +152,13 @@ def _record_policies(
         }
     )
     own = {"attestation_policy": sources.policy, "reference_values": sources.reference_values}
-    used: dict[str, bytes | None] = {}
+    parsers: dict[str, Callable[[bytes], Any]] = {
+        "attestation_policy": parse_policy,
+        "reference_values": parse_reference_values,
+    }
+    used: dict[str, Any] = dict.fromkeys(own)
     for name, given in own.items():
         data = given if given is not None else sources.documents.get(pinned.get(name, ""))
-        used[name] = data
         if not pinned:
             checks.skip("policies", name, _UNREADABLE)
         elif data is None:
@@ -159,6 +166,7 @@ def _record_policies(
         else:
 
             def refuse_other(data: bytes = data, name: str = name) -> str:
+                used[name] = parsers[name](data)
                 if not hmac.compare_digest(digest_bytes(data), pinned[name]):
                     raise ReceiptRefused(
                         "audit_policy_differs",
@@ -170,12 +178,12 @@ def _record_policies(
                 return f"the plan's, sha256:{pinned[name][:16]}…"
 
             checks.attempt("policies", name, refuse_other, str)
-    policy, references = used["attestation_policy"], used["reference_values"]
     return Judge(
         roots=sources.roots,
-        policy=None if policy is None else parse_policy(policy),
-        reference_values=None if references is None else parse_reference_values(references),
+        policy=used["attestation_policy"],
+        reference_values=used["reference_values"],
         now=now,
+        from_beside=sources.documents_beside and None in (sources.policy, sources.reference_values),
     )
 
 
@@ -260,21 +268,30 @@ def _record_party_evidence(
             f"party_evidence:{entry.role}",
             entry.evidence,
             facts.party_binding(entry),
-            _party_judge(demand, sources, judge),
+            _party_judge(checks, entry.role, demand, sources, judge),
         )
         results += [] if result is None else [result]
     return results
 
 
-def _party_judge(demand: EvidenceDemand, sources: AuditSources, judge: Judge) -> Judge:
+def _party_judge(
+    checks: AuditChecklist, role: str, demand: EvidenceDemand, sources: AuditSources, judge: Judge
+) -> Judge:
+    """By what a party's own evidence is judged: always the documents that the plan pins."""
+    none = replace(judge, policy=None, reference_values=None, from_beside=sources.documents_beside)
     policy = sources.documents.get(demand.policy)
     references = sources.documents.get(demand.reference_values)
-    return Judge(
-        roots=judge.roots,
-        policy=None if policy is None else parse_policy(policy),
-        reference_values=None if references is None else parse_reference_values(references),
-        now=judge.now,
+    if policy is None or references is None:
+        return none
+    parsed = checks.attempt(
+        f"party_evidence:{role}",
+        "documents",
+        lambda: (parse_policy(policy), parse_reference_values(references)),
+        lambda _: f"the plan's, sha256:{demand.policy[:16]}… and {demand.reference_values[:16]}…",
     )
+    if parsed is None:
+        return none
+    return replace(none, policy=parsed[0], reference_values=parsed[1])
 
 
 def _record_closing(
@@ -296,4 +313,6 @@ def describe_missing(sources: AuditSources) -> list[str]:
         "reference_values": "--reference-values FILE",
         "result_policy": "--plan DIR",
     }
-    return [options[name] for name, origin in sources.origins.items() if origin == MISSING]
+    return [
+        options[name] for name, origin in sources.origins.items() if origin in (MISSING, SHARED)
+    ]

@@ -22,15 +22,25 @@ SIMULATED_WARNING = (
     "ANYTHING ABOUT THE MACHINE: the evidence is simulated. Whoever ran it could read every secret."
 )
 
+OWN_POLICY_NEEDED = (
+    "hardware evidence is not judged by a policy that lies beside the receipt: give --plan, or "
+    "--policy and --reference-values"
+)
+
 
 @dataclass(frozen=True)
 class Judge:
-    """What evidence is judged by; a part that is not at hand is None."""
+    """What evidence is judged by; a part that is not at hand is None.
+
+    from_beside: the policy lay beside the receipt, so whoever wrote the receipt may have
+    written the policy.
+    """
 
     roots: TrustRoots | None
     policy: AppraisalPolicy | None
     reference_values: ReferenceValues | None
     now: datetime
+    from_beside: bool = False
 
 
 def record_evidence(
@@ -62,6 +72,9 @@ def record_evidence(
     if policy is None or references is None:
         checks.skip(stage, "policy", "no policy at hand: give --policy and --reference-values")
         return None
+    if needs_own_policy(tuple(claims.kind for claims in verified.claims), judge):
+        checks.skip(stage, "policy", OWN_POLICY_NEEDED)
+        return None
     return checks.attempt(
         stage,
         "policy",
@@ -78,6 +91,16 @@ def record_evidence(
             f"{len(result.checks)} appraisal checks verified"
         ),
     )
+
+
+def needs_own_policy(kinds: tuple[str, ...], judge: Judge) -> bool:
+    """Whether evidence of these kinds must not be judged by a policy found beside the receipt.
+
+    Simulated evidence proves nothing under any policy, and the report says so loudly.
+    Hardware evidence is genuine for whoever rents such a machine: only a policy of the
+    auditor's own makes it say anything.
+    """
+    return judge.from_beside and any(kind != SIMULATED for kind in kinds)
 
 
 def skip_evidence(checks: AuditChecklist, stage: str, reason: str) -> None:

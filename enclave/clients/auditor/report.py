@@ -20,6 +20,10 @@ NO_EVIDENCE = (
     "ANYTHING ABOUT THE MACHINE: no evidence was accepted, so everything in the receipt is "
     "the word of an unknown key."
 )
+NO_PLAN = (
+    "WHO AGREED AND ON WHAT: no plan was given, so parties, keys and policies are those that the "
+    "receipt itself names. Compare the plan's digest with the one you know, or give --plan."
+)
 NEVER_PROVEN = (
     "Isolation, controls, samples, wipe, budget and times are what the enclave says of itself: "
     "they are worth what its evidence is worth.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from enclave.clients.auditor.checklist import AuditChecklist
 from enclave.core.budget import refuse_over_budget
@@ -18,6 +19,7 @@ from enclave.core.result_policy import ResultPolicy
 from enclave.core.run_facts import RunFacts
 from enclave.core.times import parse_time, print_time
 
+_CLOCK_SLACK = timedelta(minutes=5)
 _NO_POLICY = "the plan's result policy is not at hand: give --plan DIR"
 
 
@@ -117,6 +119,17 @@ def _slots(facts: RunFacts, policy: ResultPolicy) -> str:
     return f"times are rounded down to {policy.slot_seconds} s"
 
 
+def _refuse_ahead(facts: RunFacts, now: datetime) -> str:
+    ends = parse_time(facts.finished_slot)
+    if ends > now + _CLOCK_SLACK:
+        raise ReceiptRefused(
+            "receipt_ahead",
+            expected=f"a slot that has begun by {print_time(now)}",
+            got=facts.finished_slot,
+        )
+    return f"ended before {print_time(now)}, the time of this audit"
+
+
 @dataclass(frozen=True)
 class _Rule:
     stage: str
@@ -141,7 +154,11 @@ _RULES = (
 
 
 def record_run(
-    checks: AuditChecklist, facts: RunFacts | None, policy: ResultPolicy | None, reason: str
+    checks: AuditChecklist,
+    facts: RunFacts | None,
+    policy: ResultPolicy | None,
+    now: datetime,
+    reason: str,
 ) -> None:
     """Record every rule; all are `not_checked` for `reason` where there are no facts."""
     for rule in _RULES:
@@ -153,6 +170,10 @@ def record_run(
             checks.attempt(rule.stage, rule.name, _bind(rule.with_policy, facts, policy), str)
         else:
             checks.skip(rule.stage, rule.name, _NO_POLICY)
+    if facts is None:
+        checks.skip("time", "past", reason)
+    else:
+        checks.attempt("time", "past", _bind(_refuse_ahead, facts, now), str)
 
 
 def _bind(rule: Callable[..., str], *arguments: object) -> Callable[[], str]:

@@ -7,6 +7,8 @@ receipt; the report says which.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ GIVEN = "given"
 FROM_PLAN = "the plan directory"
 BESIDE = "beside the receipt"
 MISSING = "none"
+SHARED = "none: others can write beside the receipt"
 ROOTS_FILE = "roots.pem"
 
 
@@ -38,6 +41,7 @@ class AuditSources:
 
     documents: other documents by digest.  origins: name to where it came from.
     expected_plan: digest of the plan directory given, if one was.
+    documents_beside: the documents lay beside the receipt.
     """
 
     roots: TrustRoots | None
@@ -46,6 +50,7 @@ class AuditSources:
     documents: Mapping[str, bytes]
     origins: Mapping[str, str]
     expected_plan: str | None
+    documents_beside: bool = False
 
 
 def find_sources(
@@ -64,17 +69,19 @@ def find_sources(
     documents: dict[str, bytes] = {}
     expected_plan = None
     beside = receipt.parent
+    near = _is_private(beside)
     if plan is not None:
         directory = read_plan_directory(plan)
         documents |= directory.documents
         expected_plan = directory.plan.digest
-    else:
+    elif near:
         documents |= _read_documents(beside / DOCUMENTS_FOLDER)
     roots_path = roots
-    if roots is None and (beside / ROOTS_FILE).is_file():
+    if roots is None and near and _is_private(beside / ROOTS_FILE):
         roots_path = beside / ROOTS_FILE
-    origins["roots"] = GIVEN if roots is not None else BESIDE if roots_path is not None else MISSING
-    elsewhere = FROM_PLAN if plan is not None else BESIDE if documents else MISSING
+    nowhere = MISSING if near else SHARED
+    origins["roots"] = GIVEN if roots is not None else BESIDE if roots_path is not None else nowhere
+    elsewhere = FROM_PLAN if plan is not None else BESIDE if documents else nowhere
     origins["policy"] = GIVEN if policy is not None else elsewhere
     origins["reference_values"] = GIVEN if reference_values is not None else elsewhere
     origins["result_policy"] = elsewhere
@@ -85,7 +92,19 @@ def find_sources(
         documents=documents,
         origins=origins,
         expected_plan=expected_plan,
+        documents_beside=plan is None,
     )
+
+
+def _is_private(path: Path) -> bool:
+    """Whether only this user (or root) can have put `path` there: no link, nobody else's."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    mode = stat.S_IMODE(found.st_mode)
+    shared = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid != os.getegid())
+    return not stat.S_ISLNK(found.st_mode) and not shared and found.st_uid in (0, os.geteuid())
 
 
 def _read_roots(path: Path) -> TrustRoots:
@@ -99,10 +118,10 @@ def _read_authored(path: Path | None) -> bytes | None:
 
 
 def _read_documents(folder: Path) -> dict[str, bytes]:
-    if not folder.is_dir():
+    if not folder.is_dir() or not _is_private(folder):
         return {}
     found = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(filter(_is_private, folder.glob("*.json"))):
         data = read_file(path, max_bytes=MAX_DOCUMENT_BYTES)
         if digest_bytes(data) == path.stem:
             found[path.stem] = data
