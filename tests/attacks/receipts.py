@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from enclave.clients.auditor.audit import audit_receipt
 from enclave.clients.auditor.report import FAILED, VERIFIED, AuditReport
-from enclave.clients.auditor.sources import AuditSources
+from enclave.clients.auditor.sources import FROM_PLAN, GIVEN, AuditSources
 from enclave.clients.party.plan_directory import PlanDirectory
 from enclave.core.binding import compute_binding
 from enclave.core.budget import compute_budget
@@ -121,16 +121,19 @@ def _evidence(stage: Stage, facts: RunFacts, role: str) -> SessionEvidence:
     return SessionEvidence(role, nonce, stage.scene.genuine.collect_evidence(binding).to_bytes())
 
 
-def audit(stage: Stage, data: bytes, directory: PlanDirectory | None = None) -> AuditReport:
-    """The audit of somebody who has the plan's directory and the roots."""
+def audit(
+    stage: Stage, data: bytes, directory: PlanDirectory | None = None, *, knows_plan: bool = True
+) -> AuditReport:
+    """The audit of somebody who has the plan's documents, the roots and perhaps the plan."""
     directory = directory or stage.scene.directory
     sources = AuditSources(
         roots=stage.scene.roots,
         policy=None,
         reference_values=None,
         documents=directory.documents,
-        origins={},
-        expected_plan=directory.plan.digest,
+        origins=dict.fromkeys(("policy", "reference_values", "result_policy"), FROM_PLAN)
+        | {"roots": GIVEN},
+        expected_plan=directory.plan.digest if knows_plan else None,
     )
     return audit_receipt("receipt.json", data, sources, now=stage.scene.now)
 

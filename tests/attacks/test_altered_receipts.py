@@ -66,14 +66,15 @@ ATTACKERS = {
 }
 
 
+@pytest.mark.parametrize("knows_plan", [True, False], ids=["with the plan", "without the plan"])
 @pytest.mark.parametrize("attacker", ATTACKERS)
-def test_no_altered_leaf_survives(stage: Stage, attacker: str) -> None:
+def test_no_altered_leaf_survives(stage: Stage, attacker: str, knows_plan: bool) -> None:
     alter, at_least = ATTACKERS[attacker]
     receipt = make_receipt(stage)
-    assert audit(stage, receipt.honest()).verdict == VERIFIED
+    assert audit(stage, receipt.honest(), knows_plan=knows_plan).verdict == VERIFIED
     survivors, count = [], 0
     for path, data in alter(receipt):
-        report = audit(stage, data)
+        report = audit(stage, data, knows_plan=knows_plan)
         count += 1
         if report.verdict != FAILED or report.first_error is None:
             survivors.append("/".join(path))
