@@ -44,7 +44,8 @@ RELEASE_CODES: Mapping[str, str] = MappingProxyType(
 
 _MAX_COUNT = 10_000_000
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?\Z")
-_NEGATIVE_ZERO = re.compile(r"-(?=\.?0)0*\.?0*(?:[eE][+-]?[0-9]+)?\Z")
+# No two ways to split a row of zeros: matching takes time in proportion to the text.
+_NEGATIVE_ZERO = re.compile(r"-(?=\.?0)0*(?:\.0*)?(?:[eE][+-]?[0-9]+)?\Z")
 _NOT_A_NUMBER = frozenset({"nan", "inf", "infinity"})
 
 

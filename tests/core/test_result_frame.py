@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,16 @@ def test_frames_refused(world: World, path: tuple[str, ...], value: Any, code: s
 )
 def test_bytes_refused(world: World, frame: bytes, code: str) -> None:
     expect_refusal(code, lambda: parse(world, frame))
+
+
+@pytest.mark.parametrize("text", ["-" + "0" * 16000 + "1", "-." + "0" * 16000 + "1"])
+def test_a_row_of_zeros_is_read_at_once(world: World, text: str) -> None:
+    """A pattern that can split it in many ways holds the gate for minutes."""
+    started = time.monotonic()
+    expect_refusal(
+        "result_not_decimal", lambda: parse(world, edit(frame_json(), ("controls", "oracle"), text))
+    )
+    assert time.monotonic() - started < 0.5
 
 
 def test_controls_come_before_metrics(world: World) -> None:
