@@ -53,8 +53,8 @@ protos: setup
 	$(BIN)/python -m enclave.wire.generate
 
 bench: setup bubblewrap
-	$(BIN)/python -m benchmarks.sealed --json
-	$(BIN)/python -m benchmarks.overhead --json
+	$(BIN)/python benchmarks/sealed.py --json
+	$(BIN)/python benchmarks/overhead.py --json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -149,7 +149,7 @@ class Session:
     def refuse_grant(self, role: str, evidence: str, digest: str) -> None:
         """Refuse a grant that comes too late, again, or for evidence never given.
 
-        Raises GrantRefused `grant_replayed`, `grant_evidence_unknown`, `grant_approval_missing`,
+        Raises GrantRefused `grant_replayed`, `grant_other_evidence`, `grant_approval_missing`,
         `grant_party_evidence_missing`.
         """
         if any(grant.digest == digest for grant in self._grants.values()):

@@ -24,7 +24,11 @@ from enclave.core.errors import ReceiptRefused, Refusal, ReleaseRefused, RunRefu
 from enclave.core.fields import Fields
 from enclave.core.plan import Plan, parse_plan
 from enclave.core.receipt import sign_receipt
-from enclave.core.receipt_rules import refuse_other_result_policy
+from enclave.core.receipt_rules import (
+    refuse_inconsistent_facts,
+    refuse_other_result_policy,
+    verify_receipt_approvals,
+)
 from enclave.core.release import SealedView, parse_result, release_result, seal_release
 from enclave.core.result_policy import ResultPolicy, parse_result_policy
 from enclave.core.run_facts import RunFacts, SealedRelease
@@ -126,6 +130,8 @@ class Gate:
             raise ReceiptRefused("gate_order", expected="release, then sign once")
         facts = _read_facts(statement)
         self._released.refuse_other_facts(facts, self._plan, self._session)
+        refuse_inconsistent_facts(facts)
+        verify_receipt_approvals(facts)
         refuse_other_result_policy(facts, self._policy)
         envelope = sign_receipt(statement, self._signing_key)
         self._signed = True
