@@ -76,7 +76,7 @@ def test_progress_is_counts_of_declared_stages(tmp_path: Path, suite: Path) -> N
     code = body("for done in range(1001):\n    report('items', done, 1000)")
     frame, progress = run_bundle(make_bundle(tmp_path, code), suite, "http://127.0.0.1:9")
     assert "metrics" in frame
-    assert progress[0] == {"op": "progress", "stage": "items", "done": 0, "total": 1000}
+    assert progress[0] == {"op": "progress", "done": 0, "total": 1000}
     assert progress[-1]["done"] == 1000
     assert len(progress) < 50
 

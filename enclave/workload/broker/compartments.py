@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from enclave.core.errors import Refusal, RunRefused, rebuild_refusal
 from enclave.core.plan import Plan
+from enclave.workload.broker.progress import SteadyProgress, paced
 from enclave.workload.frames import receive_frame, send_frame
 from enclave.workload.isolation.inputs import InputFile, send_inputs
 from enclave.workload.isolation.limits import GIB, MIB, Limits
@@ -19,10 +20,6 @@ from enclave.workload.opening import OpenedArtifact
 START_SECONDS: Final = 60.0
 LOAD_SECONDS: Final = 900.0
 _STOP_SECONDS: Final = 20.0
-PROGRESS_STEPS: Final = 20
-"""Progress inside the sandbox is passed on in twentieths: coarse on purpose."""
-
-_MAX_STAGES: Final = 8
 _ROOM: Final = 4 * GIB
 _MODEL_PROCESSES: Final = 256
 
@@ -130,53 +127,28 @@ class Sandbox:
     def follow(self, post: Callable[[str, int, int], None]) -> None:
         """Pass progress on until it ends; refused when it did not end by itself.
 
-        The eval code writes these frames: nothing of them is passed on but how many
-        stages there were and how far each is, in twentieths, never backward.
+        The eval code writes these frames: what of them is passed on is in progress.py.
         """
         control = self._compartment.control
         control.settimeout(self._wall_seconds + START_SECONDS)
-        progress = CoarseProgress(post)
-        while True:
-            try:
-                message, _ = receive_frame(control, max_bytes=1024)
-            except RunRefused as refusal:
-                if refusal.code not in {"frame_peer_gone", "frame_timeout"}:
-                    self._compartment.kill()
-                break
-            progress.accept(message)
-        end = self._compartment.wait(START_SECONDS)
+        progress = SteadyProgress(post)
+        with paced(progress):
+            while True:
+                try:
+                    message, _ = receive_frame(control, max_bytes=1024)
+                except RunRefused as refusal:
+                    if refusal.code not in {"frame_peer_gone", "frame_timeout"}:
+                        self._compartment.kill()
+                    break
+                progress.accept(message)
+            end = self._compartment.wait(START_SECONDS)
         if end.code != "exited" or end.tripwires:
-            raise RunRefused(
-                f"sandbox_{end.code}",
-                expected="an evaluation within its limits",
-                got=", ".join(end.tripwires[:4]),
-            )
+            # Which call it was stays inside: eval code could write with the names.
+            raise RunRefused(f"sandbox_{end.code}", expected="an evaluation within its limits")
 
     def close(self) -> None:
         """End it and everything in it."""
         close_compartment(self._compartment)
-
-
-class CoarseProgress:
-    """Turns frames of the eval code into bounded, monotone steps."""
-
-    def __init__(self, post: Callable[[str, int, int], None]) -> None:
-        self._post = post
-        self._stages: dict[str, tuple[int, int]] = {}
-
-    def accept(self, message: Mapping[str, Any]) -> None:
-        """One frame; one that is not progress is ignored."""
-        stage, done, total = (message.get(name) for name in ("stage", "done", "total"))
-        if message.get("op") != "progress" or not isinstance(stage, str):
-            return
-        if not isinstance(done, int) or not isinstance(total, int) or not 0 <= done <= total:
-            return
-        number, before = self._stages.get(stage, (len(self._stages) + 1, -1))
-        steps = PROGRESS_STEPS * done // total if total else PROGRESS_STEPS
-        if number > _MAX_STAGES or steps <= before:
-            return
-        self._stages[stage] = (number, steps)
-        self._post(f"evaluate_{number}", steps, PROGRESS_STEPS)
 
 
 def close_compartment(compartment: Compartment) -> None:

@@ -21,6 +21,7 @@ from enclave.workload.broker.board import ProgressBoard
 from enclave.workload.broker.compartments import ModelHost, Sandbox
 from enclave.workload.broker.gate_client import Release
 from enclave.workload.broker.live_session import LiveSession
+from enclave.workload.broker.outcomes import close_refusal
 from enclave.workload.launcher.client import LauncherClient
 from enclave.workload.memory.memfd import MemfdMemory
 from enclave.workload.memory.protected import ProtectedMemory, WipeReport
@@ -132,12 +133,20 @@ def _evaluate(
         with sandbox.take_listener() as listener:
             model.serve(listener)
         sandbox.send_inputs(opened["bundle"], opened["suite"])
+        return _Evaluated(_await_release(live, board, sandbox, slot), engine)
+
+
+def _await_release(live: LiveSession, board: ProgressBoard, sandbox: Sandbox, slot: str) -> Release:
+    """From the first line of eval code to the gate's decision."""
+    try:
         live.gate.request_release(live.run, slot)
         sandbox.follow(board.post)
         board.post("release", 0, 1)
         release = live.gate.receive_release()
         board.post("release", 1, 1)
-        return _Evaluated(release, engine)
+    except Refusal as refusal:
+        raise close_refusal(refusal) from None
+    return release
 
 
 def _open_artifacts(

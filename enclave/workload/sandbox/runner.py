@@ -30,6 +30,7 @@ PACKAGE = "evaluation_bundle"
 """The package as which a bundle is imported: it can shadow nothing outside it."""
 
 _PROGRESS_SECONDS = 0.2
+_STAGE_STEPS = 1000
 _FAILED = "bundle_failed"
 
 FAILURE_CODES = frozenset(
@@ -63,7 +64,7 @@ def run(
 
     `settings`: {"environment": the plan's bundle environment}.
     The frame is the result (docs/spec/eval-bundle.md) or {"failed": code}.
-    Progress goes over `control` as {"op":"progress","stage","done","total"}.
+    Progress goes over `control` as {"op":"progress","done","total"}, over all stages.
     """
     _silence()
     try:
@@ -176,7 +177,15 @@ class _Progress:
             return
         self._next = now + _PROGRESS_SECONDS
         try:
-            message = {"op": "progress", "stage": stage, "done": done, "total": total}
+            message = {"op": "progress", **self._over_all(stage, done, total)}
             send_frame(self._control, message)
         except Refusal:
             return
+
+    def _over_all(self, stage: str, done: int, total: int) -> dict[str, int]:
+        """Stages count alike: which one it is stays inside."""
+        part = _STAGE_STEPS * done // total if total else _STAGE_STEPS
+        return {
+            "done": _STAGE_STEPS * self.stages.index(stage) + part,
+            "total": _STAGE_STEPS * len(self.stages),
+        }
