@@ -54,12 +54,11 @@ def share(path: Path, how: str, tmp_path: Path) -> None:
         path.symlink_to(tmp_path / f"moved-{path.name}")
 
 
-FOREIGN = pytest.param(
-    "foreign", marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-)
+# Only root gives files away.
+HOWS = ("writable", "link", "foreign") if os.geteuid() == 0 else ("writable", "link")
 
 
-@pytest.mark.parametrize("how", ["writable", "link", FOREIGN])
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("what", ["roots.pem", "documents", "."])
 def test_what_others_can_lay_beside_the_receipt_does_not_count(
     receipt: Path, tmp_path: Path, what: str, how: str
@@ -78,9 +77,6 @@ def test_what_others_can_lay_beside_the_receipt_does_not_count(
 def test_without_a_plan_of_ones_own_the_report_says_what_is_not_proven(
     receipt: Path, directory: PlanDirectory, tmp_path: Path
 ) -> None:
-    assert audit(receipt).not_proven[0].startswith("ANYTHING") or NO_PLAN in (
-        audit(receipt).not_proven
-    )
     assert NO_PLAN in audit(receipt).not_proven
     write_plan_directory(tmp_path / "plan", directory)
     assert NO_PLAN not in audit(receipt, plan=tmp_path / "plan").not_proven
