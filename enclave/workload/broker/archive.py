@@ -12,6 +12,8 @@ views are sealed, and the count of runs is enforced by each party's own ledger.
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from enclave.core.errors import RunRefused, SessionRefused
 from enclave.core.release import SealedView
 from enclave.core.vocabulary import APPROVING_ROLES
 
+_RUN_NAME = re.compile(r"[1-9][0-9]{0,5}\Z", re.ASCII)
 _MAX_RUNS_BYTES = 1024 * 1024
 _MAX_FILE = 64 * 1024 * 1024
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,7 +75,7 @@ class PlanArchive:
 
     def keep_approval(self, role: str, envelope: bytes) -> None:
         """Keep an approval, so that a restart does not ask for it again."""
-        _write(self._folder / f"approval-{role}.json", envelope)
+        write_state_file(self._folder / f"approval-{role}.json", envelope)
 
     def kept_approvals(self) -> Iterable[tuple[str, bytes]]:
         """Approvals found on disk, unverified."""
@@ -90,8 +93,8 @@ class PlanArchive:
         except OSError:
             raise _write_failed() from None
         for view in views:
-            _write(folder / f"{view.view}-{view.role}", view.sealed)
-        _write(folder / "receipt.json", receipt)
+            write_state_file(folder / f"{view.view}-{view.role}", view.sealed)
+        write_state_file(folder / "receipt.json", receipt)
         _sync(self._folder)
 
     def last_finished_run(self) -> int:
@@ -99,7 +102,7 @@ class PlanArchive:
         runs = [
             int(entry.name)
             for entry in self._folder.iterdir()
-            if entry.name.isdigit() and (entry / "receipt.json").is_file()
+            if _RUN_NAME.match(entry.name) and (entry / "receipt.json").is_file()
         ]
         return max(runs, default=0)
 
@@ -120,16 +123,26 @@ class PlanArchive:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    # Not blocking: the host can lay a pipe there, which would hold the plan's lock for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise RunRefused("archive_not_a_file", expected=f"{path.name}: a plain file")
         return file.read(limit)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_state_file(path: Path, data: bytes) -> None:
+    """Replace a file of the state directory whole or not at all; durable on return.
+
+    What the host laid in its place is never followed or written into.  RunRefused
+    `archive_write_failed`.
+    """
     fresh = path.with_name(f"{path.name}.new")
     try:
+        # A link, or a second name of another file, is taken away, not written through.
+        fresh.unlink(missing_ok=True)
         descriptor = os.open(
-            fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -19,7 +19,7 @@ from attestation.types import SIMULATED
 from enclave.core.errors import PlanRefused, Refusal, SessionRefused
 from enclave.core.run_facts import IsolationFacts
 from enclave.core.vocabulary import ARTIFACTS
-from enclave.workload.broker.archive import PlanArchive
+from enclave.workload.broker.archive import PlanArchive, write_state_file
 from enclave.workload.broker.facade import Broker, PlanDesk
 from enclave.workload.broker.gate_client import GateClient
 from enclave.workload.broker.live_session import LiveSession, open_session
@@ -85,7 +85,7 @@ def _start(options: argparse.Namespace) -> tuple[Broker, RunningServer, dict[str
     launcher = LauncherClient.from_environment()
     attester = open_attester(options.attester)
     if options.attester == SIMULATED:
-        (state / ROOT_FILE).write_bytes(attester.root_certificates())
+        write_state_file(state / ROOT_FILE, attester.root_certificates())
     tls = make_server_identity(datetime.now(UTC))
     opener = _SessionOpener(launcher, tls)
     desks: dict[str, PlanDesk] = {}
@@ -106,9 +106,7 @@ def _start(options: argparse.Namespace) -> tuple[Broker, RunningServer, dict[str
         "attester": options.attester,
         "pid": os.getpid(),
     }
-    fresh = state / f"{READY_FILE}.new"
-    fresh.write_text(json.dumps(ready))
-    fresh.replace(state / READY_FILE)
+    write_state_file(state / READY_FILE, json.dumps(ready).encode())
     return broker, server, ready
 
 
