@@ -152,12 +152,17 @@ class Sandbox:
 
 
 def close_compartment(compartment: Compartment) -> None:
-    """Kill what still runs and wait for its end."""
-    if compartment.exit is None:
-        with contextlib.suppress(Refusal):
+    """Kill what still runs and wait for its end.
+
+    Raises the launcher's refusal (`compartment_timeout`) when the end was not seen: what it
+    holds may still be there, so nothing may be called wiped after it.
+    """
+    try:
+        if compartment.exit is None:
             compartment.kill()
             compartment.wait(_STOP_SECONDS)
-    compartment.close()
+    finally:
+        compartment.close()
 
 
 def _explain(compartment: Compartment, refusal: RunRefused) -> Refusal:

@@ -173,10 +173,11 @@ def _open_artifacts(
 
 def _wipe(memory: ProtectedMemory, live: LiveSession, around: Surroundings) -> WipeReport:
     """Overwrite and give back; the compartments that mapped the files are gone by now."""
-    report = memory.wipe()
-    if around.separate_users:
-        around.launcher.unmount_memory(live.state.session)
-    return report
+    try:
+        return memory.wipe()
+    finally:
+        if around.separate_users:
+            around.launcher.unmount_memory(live.state.session)
 
 
 def _state_facts(
