@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from enclave.core.errors import IsolationRefused, Refusal, SealedRefused
-from enclave.workload.memory.locking import LockedBuffer
+from enclave.workload.memory.locking import LockedBuffer, is_swap_on
 from enclave.workload.memory.memfd import MemfdMemory
 from enclave.workload.memory.protected import ProtectedFile, ProtectedMemory, WipeReport
 from enclave.workload.memory.secret_key import SecretKey
@@ -137,6 +137,22 @@ def test_memfd_is_sealed_against_root_too() -> None:
         os.close(writing)
     assert os.pread(descriptor, len(SECRET), 0) == SECRET
     memory.wipe()
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_memfd_is_kept_from_swap(monkeypatch: pytest.MonkeyPatch, swap: bool) -> None:
+    monkeypatch.setattr("enclave.workload.memory.memfd.is_swap_on", lambda: swap)
+    memory = MemfdMemory()
+    file = memory.create("file", 4096)
+    assert file.swappable
+    file.write(memoryview(SECRET)[:4096], 0)
+    file.seal_read_only()
+    assert not file.swappable  # 4 KiB are within every memory lock limit
+    memory.wipe()
+
+
+def test_swap_is_read_from_the_kernel() -> None:
+    assert is_swap_on() == (Path("/proc/swaps").read_text().count("\n") > 1)
 
 
 def test_wipe_overwrites_what_others_still_hold(memory: ProtectedMemory) -> None:
