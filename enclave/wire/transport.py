@@ -14,6 +14,12 @@ MAX_CALL_SECONDS = 600.0
 MAX_STREAM_SECONDS = 24 * 3600.0
 """Deadlines beyond these are refused, so that no call holds a thread for ever."""
 
+MAX_CONNECTIONS = 256
+"""Connections the server holds at a time: a flood must not take the descriptors of a run."""
+
+HANDSHAKE_SECONDS = 10
+"""How long a connection may take to say who it is."""
+
 _KEEPALIVE_MS = 30_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
 
@@ -32,6 +38,8 @@ def server_options() -> list[Option]:
         ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 2),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_concurrent_streams", 64),
+        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
     ]
 
 
