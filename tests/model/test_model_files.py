@@ -17,6 +17,7 @@ from enclave.core.fields import Fields
 from enclave.core.plan_terms import read_engine
 from enclave.workload.model_host.loading import LoadedModel, load_model
 from enclave.workload.model_host.model_files import ModelFiles, accept_model_files
+from enclave.workload.model_host.template import template_sha256
 from enclave.workload.model_host.weights import map_weights
 from tests.model.host_process import engine_settings
 from tests.model.tiny import write_tiny_model
@@ -178,6 +179,30 @@ def test_attack_has_its_code(name: str, model: Path, descriptors: Descriptors) -
     with pytest.raises(ModelRefused) as refused:
         load_model(accept(model, descriptors), engine)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        edit("config.json", canary_4711=2**40),
+        edit("config.json", max_position_embeddings=4711),
+        edit("config.json", model_type="canary_4711"),
+        edit("config.json", hidden_size=4711),
+        edit("generation_config.json", eos_token_id="canary_4711"),
+        write("chat_template.jinja", b"canary_4711"),
+    ],
+)
+def test_a_refusal_says_nothing_of_the_model(
+    attack: Callable[[Path], None], model: Path, descriptors: Descriptors
+) -> None:
+    """The evaluator reads it too: neither text nor numbers, nor a digest to confirm guesses by."""
+    settings = engine_settings(model)
+    settings["max_context"] = 5000
+    attack(model)
+    with pytest.raises(ModelRefused) as refused:
+        load_model(accept(model, descriptors), read_engine(Fields(settings, "engine")))
+    assert "4711" not in str(refused.value)
+    assert template_sha256("canary_4711") not in str(refused.value)
 
 
 def test_the_model_itself_loads(model: Path, descriptors: Descriptors) -> None:

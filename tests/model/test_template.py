@@ -94,6 +94,21 @@ def test_malformed_template(text: str) -> None:
         chat_template(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'x' * 10**10 }}",
+        "{% set x = 'x' * 10**10 %}",
+        "{{ '%09999999999d' | format(1) }}",
+        "{% if 'x' | center(10**10) %}{% endif %}",
+    ],
+)
+def test_nothing_is_computed_before_there_is_a_deadline(text: str) -> None:
+    started = time.monotonic()
+    chat_template(text)
+    assert time.monotonic() - started < 2
+
+
 def test_template_must_be_utf8() -> None:
     with pytest.raises(ModelRefused, match="template_malformed"):
         template_text(ModelFiles({"chat_template.jinja": b"\xff"}, ()))

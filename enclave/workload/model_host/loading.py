@@ -89,9 +89,7 @@ def load_model(files: ModelFiles, engine: Engine) -> LoadedModel:
         raise ModelRefused("tokenizer_malformed", expected="no more tokens than embeddings")
     positions = int(getattr(network.config, "max_position_embeddings", 0))
     if positions < engine.max_context:
-        raise ModelRefused(
-            "model_context", expected=f"max_context at most the model's {positions} positions"
-        )
+        raise ModelRefused("model_context", expected="max_context within the model's positions")
     return LoadedModel(network, tokenizer, template, _end_tokens(files, fields), positions)
 
 
@@ -109,9 +107,10 @@ def _accept_architecture(fields: Mapping[str, Any]) -> str:
 def _refuse_config(fields: Mapping[str, Any], tensor_count: int) -> None:
     if fields.keys() & _FORBIDDEN_CONFIG:
         raise ModelRefused("model_config_forbidden", expected="no quantisation, kernels, adapters")
-    for name, value in fields.items():
+    # Refusals reach both parties: neither a name nor a number of the file is in them.
+    for value in fields.values():
         if isinstance(value, int) and not -1 <= value <= _MAX_DIMENSION:
-            raise ModelRefused("model_config_malformed", expected=f"{name[:40]}: bounded integer")
+            raise ModelRefused("model_config_malformed", expected="bounded integers")
     # Modules are made before tensors are matched: their number must come from real data.
     for name in ("num_hidden_layers", "n_layer"):
         layers = fields.get(name, 1)
@@ -140,7 +139,7 @@ def _build(
     except ModelRefused:
         raise
     except Exception:  # noqa: BLE001 - a hostile configuration may raise anything; its text is secret
-        raise ModelRefused("model_config_malformed", expected=f"a {model_type} model") from None
+        raise ModelRefused("model_config_malformed", expected="a model of its type") from None
     if any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")):
         raise ModelRefused("model_weights_mismatch", expected="the tensors of the architecture")
     network.eval()

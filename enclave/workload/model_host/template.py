@@ -87,9 +87,8 @@ class ChatTemplate:
     def __init__(self, files: ModelFiles, expected_sha256: str) -> None:
         text = template_text(files)
         if template_sha256(text) != expected_sha256:
-            raise ModelRefused(
-                "template_mismatch", expected=expected_sha256, got=template_sha256(text)
-            )
+            # Not what was found: a digest lets the other party confirm a guess.
+            raise ModelRefused("template_mismatch", expected=expected_sha256)
         self._template = _compile(text) if text else None
         self._tokens = _special_tokens(files.json_object(TOKENIZER_CONFIG))
 
@@ -149,8 +148,14 @@ def _deadline_trace(deadline: float) -> Callable[[FrameType, str, Any], Any]:
 
 
 def _compile(text: str) -> jinja2.Template:
+    # Nothing is computed while compiling, which has no deadline: no optimiser, and an
+    # output function that needs the context, so that constants wait for the rendering.
     environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[jinja2.ext.loopcontrols],
+        optimized=False,
+        finalize=_print_later,
     )
     environment.filters["tojson"] = _tojson
     environment.globals.clear()
@@ -166,6 +171,11 @@ def _compile(text: str) -> jinja2.Template:
         return environment.from_string(text)
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError):
         raise ModelRefused("template_malformed", expected="a Jinja template") from None
+
+
+@jinja2.pass_context
+def _print_later(_context: jinja2.runtime.Context, value: Any) -> Any:
+    return value
 
 
 def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
