@@ -222,6 +222,25 @@ class Session:
         self.state = RUNNING
         return run
 
+    def refuse_renewal(self, role: str) -> None:
+        """Refuse to end this session for `role`: during its run, or with another's grant in it.
+
+        A grant is spent in the ledger of the party that made it: whoever could end
+        the session at will could use up the other's runs one by one.
+
+        Raises SessionRefused `session_running`, `session_granted`.
+        """
+        if self.state == RUNNING:
+            raise SessionRefused("session_running", expected="a session without a run")
+        others = [grant.artifact for grant in self._grants.values() if grant.role != role]
+        if self.state == COLLECTING and others:
+            raise SessionRefused(
+                "session_granted",
+                expected="a session without a grant of another party",
+                got=f"grant of {others[0]}",
+                hint="grant your part and start the run",
+            )
+
     def finish(self) -> None:
         """The run released its result."""
         self._end(FINISHED)

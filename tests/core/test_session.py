@@ -99,6 +99,31 @@ def test_evidence_binds_what_the_session_speaks_with(role: str) -> None:
     assert appraise(bundle, compute_binding(inputs)).evidence_digest == bundle.digest
 
 
+# Renewal.
+
+
+def test_nobody_ends_a_session_that_the_other_has_granted_to() -> None:
+    """Its grant is spent in its ledger: renewing at will would use its runs up."""
+    session = fresh()
+    for role in APPROVING_ROLES:
+        approve(session, role)
+        session.refuse_renewal(role)
+    grant(session, "model", ask(session, "model_owner"))
+    session.refuse_renewal("model_owner")  # its own grant it may withdraw
+    refuse(SessionRefused, "session_granted", lambda: session.refuse_renewal("evaluator"))
+    evidence = ask(session, "evaluator")
+    for artifact in ("suite", "bundle"):
+        grant(session, artifact, evidence)
+    for role in APPROVING_ROLES:
+        refuse(SessionRefused, "session_granted", lambda r=role: session.refuse_renewal(r))
+    session.begin_run(EVERYTHING, 0, NOW)
+    for role in APPROVING_ROLES:
+        refuse(SessionRefused, "session_running", lambda r=role: session.refuse_renewal(r))
+    session.refuse()
+    for role in APPROVING_ROLES:
+        session.refuse_renewal(role)
+
+
 # Nonces.
 
 

@@ -19,7 +19,6 @@ from enclave.core.binding import compute_binding, party_binding
 from enclave.core.errors import ApprovalRefused, Refusal, SessionRefused
 from enclave.core.plan import Plan
 from enclave.core.run_facts import PartyEvidence
-from enclave.core.session import RUNNING
 from enclave.core.vocabulary import ARTIFACTS
 from enclave.wire.messages import AttestReply, Progress, SessionView
 from enclave.workload.broker.archive import PlanArchive
@@ -207,12 +206,11 @@ class Broker:
         """The receipt of a finished run."""
         return self._desk(plan).archive.receipt(run)
 
-    def renew_session(self, plan: str, role: str) -> None:  # noqa: ARG002 - either party may
+    def renew_session(self, plan: str, role: str) -> None:
         """Begin anew: new keys, new evidence, new grants; approvals and uploads stay."""
         desk = self._desk(plan)
         with desk.lock:
-            if desk.live.state.state == RUNNING:
-                raise SessionRefused("session_running", expected="a session without a run")
+            desk.live.state.refuse_renewal(role)
             old, desk.live = desk.live, self._renew(desk.loaded)
             old.close()
             _recall_approvals(desk)
