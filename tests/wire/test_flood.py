@@ -1,14 +1,21 @@
-"""Connections that never say who they are: they cost a run no file descriptor."""
+"""Floods: silent connections and silent calls cost a run no descriptor and a party no thread."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 
+import pytest
+
+from enclave.wire import methods
 from enclave.wire.transport import HANDSHAKE_SECONDS, MAX_CONNECTIONS
+from enclave.workload.service.peers import MAX_LIVE_CALLS
 from tests.wire.enclaves import Enclave, WireWorld, outcome
+from tests.wire.test_server import raw_channel
 
 _FLOOD = """
 import socket, sys
@@ -55,3 +62,29 @@ def test_strangers_can_not_take_every_descriptor(
     finally:
         flood.kill()
         flood.communicate()
+
+
+@pytest.mark.parametrize(
+    "path", [methods.ATTEST.path, methods.WATCH_RUN.path, "/grpc.health.v1.Health/Check"]
+)
+def test_silent_calls_can_not_hold_every_thread(
+    enclave_server: Enclave, wire_world: WireWorld, path: str
+) -> None:
+    """Headers alone: gRPC would wait for a unary call's message before it asks who calls."""
+    ended = threading.Event()
+
+    def say_nothing() -> Iterator[bytes]:
+        ended.wait(60)
+        yield from ()
+
+    with (
+        raw_channel(enclave_server, wire_world.auditor) as channel,
+        enclave_server.client(wire_world.owner) as other,
+    ):
+        silent = [channel.stream_unary(path).future(say_nothing(), timeout=60) for _ in range(32)]
+        until = time.monotonic() + 10
+        while sum(call.done() for call in silent) < 32 - MAX_LIVE_CALLS:
+            assert time.monotonic() < until, "silent calls wait on the threads of all"
+            time.sleep(0.05)
+        assert outcome(other.start_run) == "ok"
+        ended.set()

@@ -46,10 +46,15 @@ class CallBorder:
     def unary(
         self, method: Method[Request, Reply], answer: Callable[[Caller, Request], Reply]
     ) -> Any:
-        """A handler of a unary RPC."""
+        """A handler of a unary RPC.
 
-        def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-            with self._admitted(method, lambda: data, context, MAX_CALL_SECONDS) as (
+        Like every handler here it takes a stream, which on the wire is the same: gRPC would
+        wait for a unary call's message on a thread of ours before it asked us who calls, and
+        a caller that never sends one could hold them all.
+        """
+
+        def handle(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            with self._admitted(method, messages, context, MAX_CALL_SECONDS) as (
                 caller,
                 _,
                 request,
@@ -57,7 +62,7 @@ class CallBorder:
                 return method.print_reply(answer(caller, request))
             raise RuntimeError("unreachable")  # the block above returns or aborts
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.stream_unary_rpc_method_handler(handle)
 
     def server_stream(
         self,
@@ -66,8 +71,8 @@ class CallBorder:
     ) -> Any:
         """A handler of a server-streaming RPC; the caller is looked at again for each item."""
 
-        def handle(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-            with self._admitted(method, lambda: data, context, MAX_STREAM_SECONDS) as (
+        def handle(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            with self._admitted(method, messages, context, MAX_STREAM_SECONDS) as (
                 caller,
                 _,
                 request,
@@ -78,7 +83,7 @@ class CallBorder:
                     self._peers.identify(caller.plan, caller.spki_sha256)
                     yield method.print_reply(reply)
 
-        return grpc.unary_stream_rpc_method_handler(handle)
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     def bidirectional(
         self,
@@ -88,9 +93,11 @@ class CallBorder:
         """A handler whose first message is the request; the rest goes to `answer` as bytes."""
 
         def handle(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            with self._admitted(
-                method, lambda: next(messages, b""), context, MAX_STREAM_SECONDS
-            ) as (caller, _, request):
+            with self._admitted(method, messages, context, MAX_STREAM_SECONDS) as (
+                caller,
+                _,
+                request,
+            ):
                 for reply in answer(caller, request, messages):
                     self._peers.identify(caller.plan, caller.spki_sha256)
                     yield method.print_reply(reply)
@@ -101,7 +108,7 @@ class CallBorder:
     def _admitted(
         self,
         method: Method[Request, Any],
-        receive: Callable[[], bytes],
+        messages: Iterator[bytes],
         context: grpc.ServicerContext,
         longest: float,
     ) -> Iterator[tuple[Caller, Plan, Request]]:
@@ -111,7 +118,7 @@ class CallBorder:
             key = caller_key(context)
             self._peers.refuse_stranger(key)
             with self._peers.admit(key, context) as call:
-                request = method.parse_request(receive())
+                request = method.parse_request(first_message(messages))
                 plan, caller = self._peers.join(call, request.plan, key)
                 refuse_wrong_role(method.name, caller.role, plan, request)
                 yield caller, plan, request
@@ -132,6 +139,14 @@ class CallBorder:
         _LOG.error("internal error in %s: %s", method, type(error).__name__)
         if not self._production:
             _LOG.error("traceback (development only)", exc_info=error)
+
+
+def first_message(messages: Iterator[bytes]) -> bytes:
+    """The first message of a call; empty, so malformed, when the caller went without one."""
+    try:
+        return next(messages, b"")
+    except grpc.RpcError:
+        return b""
 
 
 def _refuse_deadline(remaining: float | None, longest: float) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 
 from enclave.wire.allocator import keep_memory_flat
 from enclave.wire.errors import ChannelRefused
 from enclave.wire.methods import SERVICE
 from enclave.wire.transport import server_options
-from enclave.workload.service.calls import CallBorder
+from enclave.workload.service.calls import CallBorder, first_message
 from enclave.workload.service.facade import EnclaveFacade
 from enclave.workload.service.identity import ServerIdentity
 from enclave.workload.service.peers import PeerRegistry, caller_key
@@ -81,35 +81,30 @@ def serve_enclave(
     return RunningServer(server, port, peers)
 
 
-class _PinnedHealth(health.HealthServicer):
-    """Health for parties: a stranger with a delegated certificate learns nothing here either."""
+def _add_health(server: grpc.Server, peers: PeerRegistry) -> None:
+    """Health for parties: a stranger with a delegated certificate learns nothing here either.
 
-    def __init__(self, peers: PeerRegistry) -> None:
-        super().__init__()
-        self._peers = peers
+    `Watch` is not offered: it would hold a call open for ever.  `Check` is admitted like
+    every other call, before its message is waited for.
+    """
 
-    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 -- protobuf
+    def check(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
-            self._peers.refuse_stranger(caller_key(context))
+            key = caller_key(context)
+            peers.refuse_stranger(key)
+            with peers.admit(key, context):
+                request = health_pb2.HealthCheckRequest.FromString(first_message(messages))
         except Exception:  # noqa: BLE001 -- whatever it was, no answer
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "peer_unknown")
-        return super().Check(request, context)
+        if request.service not in {"", SERVICE}:
+            context.abort(grpc.StatusCode.NOT_FOUND, "service_unknown")
+        reply = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+        return bytes(reply.SerializeToString())
 
-    def Watch(  # noqa: N802 -- protobuf
-        self,
-        request: Any,  # noqa: ARG002 -- the base class's
-        context: grpc.ServicerContext,
-        send_response_callback: Any = None,  # noqa: ARG002
-    ) -> Any:
-        """Not offered: it would hold a call open for ever."""
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "use Check")
-
-
-def _add_health(server: grpc.Server, peers: PeerRegistry) -> None:
-    servicer = _PinnedHealth(peers)
-    for service in ("", SERVICE):
-        servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    handlers = {"Check": grpc.stream_unary_rpc_method_handler(check)}
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(health.SERVICE_NAME, handlers),)
+    )
 
 
 def _add_reflection(server: grpc.Server) -> None:
