@@ -17,13 +17,14 @@ from attestation.collect.refusals import refuse_collect
 from attestation.types.evidence import SIMULATED
 
 MEASURED_PACKAGES = ("attestation", "enclave")
-_SUFFIXES = (".py", ".json")
+_SUFFIXES = (".py", ".json", ".txt")
+"""Code, documents and the lists of the seccomp filters."""
 _TAG = b"doubleblind/source-tree/v1"
 _REFERENCE_VALUES_TYPE = "https://w3id.org/double-blind/reference-values/v1"
 
 
 def measure_source_tree(roots: Sequence[Path] | None = None) -> bytes:
-    """48 bytes: SHA-384 over every .py and .json file below `roots`, sorted by name.
+    """48 bytes: SHA-384 over every .py, .json and .txt file below `roots`, sorted by name.
 
     A file's name is that of its root's last part and the path below it, with
     `/`. Each contributes its length-prefixed name and the SHA-384 of its

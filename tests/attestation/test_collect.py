@@ -126,15 +126,24 @@ def test_measurement_of_a_tree(tmp_path: Path) -> None:
     (tree / "inner").mkdir(parents=True)
     (tree / "a.py").write_bytes(b"a = 1\n")
     (tree / "inner" / "b.json").write_bytes(b"{}")
-    (tree / "ignored.txt").write_bytes(b"x")
+    (tree / "filter.txt").write_bytes(b"allow read\n")
+    (tree / "ignored.pyc").write_bytes(b"x")
     first = measure_source_tree([tree])
 
     def entry(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(name)) + name + hashlib.sha384(data).digest()
 
-    listing = entry(b"enclave/a.py", b"a = 1\n") + entry(b"enclave/inner/b.json", b"{}")
+    listing = (
+        entry(b"enclave/a.py", b"a = 1\n")
+        + entry(b"enclave/filter.txt", b"allow read\n")
+        + entry(b"enclave/inner/b.json", b"{}")
+    )
     assert first == hashlib.sha384(b"doubleblind/source-tree/v1\x00" + listing).digest()
-    (tree / "ignored.txt").write_bytes(b"y")
+    (tree / "ignored.pyc").write_bytes(b"y")
+    assert measure_source_tree([tree]) == first
+    (tree / "filter.txt").write_bytes(b"allow ptrace\n")
+    assert measure_source_tree([tree]) != first
+    (tree / "filter.txt").write_bytes(b"allow read\n")
     assert measure_source_tree([tree]) == first
     (tree / "a.py").write_bytes(b"a = 2\n")
     assert measure_source_tree([tree]) != first
@@ -155,6 +164,23 @@ def test_installed_tree_is_measured() -> None:
     assert len(measured) == 48
     document = parse_reference_values(reference_values_for_simulated(measured))
     assert measured.hex() in document.measurements["simulated"]
+
+
+def test_everything_that_decides_is_measured() -> None:
+    """A seccomp filter is a rule like any other; what is left out decides nothing."""
+    repository = Path(__file__).resolve().parents[2]
+    left_out = {
+        path.relative_to(repository).as_posix()
+        for package in ("enclave", "attestation")
+        for path in (repository / package).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".json", ".txt", ".pyc", ".pyi"}
+    }
+    assert left_out <= {
+        "enclave/py.typed",
+        "attestation/py.typed",
+        "enclave/cli/error_catalogue.toml",  # texts for people
+        "enclave/cli/demo_assets/bundle/bundle.toml",  # committed to by its plan
+    }
 
 
 def test_emitting_reference_values(
