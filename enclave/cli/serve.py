@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import sys
 from pathlib import Path
 
 import click
 
 from enclave.cli.options import json_option
+
+_ROOTS = "party_roots.pem"
 
 
 @click.command()
@@ -72,23 +77,62 @@ def serve(  # noqa: PLR0917 - one parameter an option
             "This workload proves nothing about the machine it runs on. For trials only.",
         )
     state_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = _lock(state_path / "lock")
     run_directory = state_path / "run"
     run_directory.mkdir(mode=0o755, exist_ok=True)
     state = state_path / "broker"
+    inputs = _copy_inputs(state_path / "inputs", plans, party_roots)
     command = [sys.executable, "-m", "enclave.workload.broker", "--state", str(state.absolute())]
-    for folder in plans:
-        command += ["--plan", str(folder.absolute())]
+    for number in range(len(plans)):
+        command += ["--plan", str(inputs / f"plan-{number}")]
     command += ["--listen", listen, "--attester", attester]
-    readable = [str(folder.absolute()) for folder in plans]
-    if party_roots is not None:
-        command += ["--party-roots", str(party_roots.absolute())]
-        readable.append(str(party_roots.absolute()))
+    command += ["--party-roots", str(inputs / _ROOTS)] if party_roots is not None else []
     command += ["--production"] if production else []
     command += ["--json"] if as_json else []
-    return launch_workload(
-        command,
-        run_directory=str(run_directory.absolute()),
-        state_directory=str(state.absolute()),
-        readable=readable,
-        insecure_show_stderr=insecure_show_stderr,
-    )
+    try:
+        return launch_workload(
+            command,
+            run_directory=str(run_directory.absolute()),
+            state_directory=str(state.absolute()),
+            readable=[str(inputs)],
+            insecure_show_stderr=insecure_show_stderr,
+        )
+    finally:
+        os.close(lock)
+
+
+def _lock(path: Path) -> int:
+    """One workload a directory: two would count the same runs. Held until this process ends."""
+    from enclave.core.errors import SessionRefused
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise SessionRefused(
+            "workload_running",
+            expected="one workload in this directory",
+            got="another one that runs",
+            hint="stop it, or choose another --state",
+        ) from None
+    return descriptor
+
+
+def _copy_inputs(folder: Path, plans: tuple[Path, ...], party_roots: Path | None) -> Path:
+    """What the broker has to read, readable for its user whatever the originals' modes.
+
+    Nothing here is secret: plans, the documents they pin and public certificates.
+    """
+    from enclave.clients.party.plan_directory import read_plan_directory, write_plan_directory
+
+    folder = folder.absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    for number, plan in enumerate(plans):
+        write_plan_directory(folder / f"plan-{number}", read_plan_directory(plan))
+    if party_roots is not None:
+        (folder / _ROOTS).write_bytes(party_roots.read_bytes())
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
