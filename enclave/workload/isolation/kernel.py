@@ -6,6 +6,7 @@ supported machines; every other machine is refused when this module loads.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -162,3 +163,14 @@ def harden_process() -> None:
     """No core, no ptrace by the own uid, no new privileges. Call first in every compartment."""
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def offer_to_the_kernel() -> None:
+    """Be the first to end when memory runs out, with every process that is forked from here.
+
+    Memory is bounded for each process, not for all of them together: without this
+    the kernel might end the model host or another plan's run instead.  No layer of
+    the isolation depends on it, so a kernel that refuses is no reason to stop.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")

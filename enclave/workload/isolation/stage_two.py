@@ -20,6 +20,7 @@ from enclave.workload.isolation.kernel import (
     PR_SET_PDEATHSIG,
     close_descriptors_from,
     harden_process,
+    offer_to_the_kernel,
     prctl,
 )
 from enclave.workload.isolation.landlock import restrict_self
@@ -68,6 +69,8 @@ def _confine(
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     message, _ = receive_frame(launcher)
     orders = parse_orders(message)
+    if orders.inputs:
+        offer_to_the_kernel()
     if orders.listener:
         hand_out_listener(control, MODEL_PORT)
     if orders.inputs:

@@ -27,16 +27,30 @@ def end(compartment):
     return [result.code, result.status]
 
 
+def first_to_go():
+    """How many processes the kernel would end before all others."""
+    count = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/oom_score_adj", encoding="ascii") as file:
+                count += file.read().strip() == "1000"
+        except OSError:
+            continue
+    return count
+
+
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
 with Canaries(PROBE_LIMITS) as canaries:
     # a compartment that never gets its inputs can be killed
+    before = first_to_go()
     waiting = launcher.start(
         CompartmentSpec("probe", "w", PROBE_LIMITS, settings(canaries, "tcp4"), probe="sandbox")
     )
     take_listener(waiting.control).close()
+    told["first_to_go"] = first_to_go() - before
     waiting.kill()
     told["killed"] = end(waiting)
     waiting.close()
