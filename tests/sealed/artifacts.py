@@ -27,6 +27,14 @@ NEXT = 1024 * 1024 - 16
 
 LIMITS = ArtifactLimits()
 
+FOUR_FILES = {
+    "a.bin": os.urandom(FIRST + 2 * NEXT + 100),
+    "b.bin": os.urandom(FIRST + 2 * NEXT + 100),
+    "c.txt": b"short",
+    "d.txt": b"",
+}
+"""Streams 1 to 4; the first two have three segments or four, and the same size."""
+
 
 @dataclass
 class Sealed:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sealed.artifacts import FOUR_FILES, Sealed, seal_tree
+
 MountTmpfs = Callable[..., Path]
 
 
@@ -30,3 +32,8 @@ def mount_tmpfs(tmp_path: Path) -> Iterator[MountTmpfs]:
             return point
 
         yield mount
+
+
+@pytest.fixture(scope="module")
+def sealed_once(tmp_path_factory: pytest.TempPathFactory) -> Sealed:
+    return seal_tree(tmp_path_factory.mktemp("once"), FOUR_FILES)
