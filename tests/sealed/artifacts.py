@@ -33,7 +33,7 @@ FOUR_FILES = {
     "c.txt": b"short",
     "d.txt": b"",
 }
-"""Streams 1 to 4; the first two have three segments or four, and the same size."""
+"""Streams 1 to 4; the first two have four segments each and the same size."""
 
 
 @dataclass
