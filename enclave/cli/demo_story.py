@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import shutil
@@ -61,8 +62,11 @@ def tell_story(output: Output, out: Path, *, items: int | None, cache: Path) -> 
     prepared = time.monotonic()
     _prepare_parties(output, stages, out, model)
     _agree(output, stages, out)
-    with running_workload(out / "workload", out / "plan", out / "workload.log") as ready:
-        stages.rows.append({"stage": "serve", "seconds": 0.0})
+    with contextlib.ExitStack() as workload:
+        with stages.stage("serve", "The host starts the workload, which tries to break itself"):
+            running = running_workload(out / "workload", out / "plan", out / "workload.log")
+            ready = workload.enter_context(running)
+            output.done(f"listening on {ready['endpoint']}, isolation {ready['tier']}")
         releases = _evaluate(output, stages, out, ready)
     receipt = Path(releases["owner"]["receipt"])
     audit = _audit(output, stages, out, receipt)
@@ -153,8 +157,6 @@ def _agree(output: Output, stages: _Stages, out: Path) -> None:
 def _evaluate(
     output: Output, stages: _Stages, out: Path, ready: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    output.say()
-    output.done(f"The workload listens on {ready['endpoint']}, isolation {ready['tier']}")
     roots = out / "roots.pem"
     roots.write_bytes((out / "workload" / "broker" / "simulated_root.pem").read_bytes())
     common = ["--plan", str(out / "plan"), "--endpoint", ready["endpoint"], "--roots", str(roots)]

@@ -84,7 +84,7 @@ class Session:
             raise SessionRefused(
                 "evidence_exhausted",
                 expected=f"at most {MAX_EVIDENCE_A_ROLE} requests a role",
-                hint="renew the session",
+                hint="wait for a new session",
             )
         inputs = BindingInputs(
             plan=self.plan.digest,
@@ -204,7 +204,9 @@ class Session:
             raise RunRefused("run_in_progress", expected="no run in this session")
         if self.state != COLLECTING:
             raise RunRefused(
-                "run_session_used", expected="a fresh session", hint="renew the session first"
+                "run_session_used",
+                expected="a fresh session",
+                hint="grant again: that begins a new session",
             )
         lacking = self.missing(uploaded)
         if lacking:
@@ -288,5 +290,5 @@ class Session:
                 "session_closed",
                 expected=f"no {what} after the run began",
                 got=self.state,
-                hint="renew the session first",
+                hint="grant again: that begins a new session",
             )

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from enclave.core.errors import IsolationRefused, Refusal, SealedRefused
-from enclave.workload.memory.locking import LockedBuffer, is_swap_on
+from enclave.workload.isolation.swap import swap_in_use
+from enclave.workload.memory.locking import LockedBuffer
 from enclave.workload.memory.memfd import MemfdMemory
 from enclave.workload.memory.protected import ProtectedFile, ProtectedMemory, WipeReport
 from enclave.workload.memory.secret_key import SecretKey
@@ -141,7 +142,7 @@ def test_memfd_is_sealed_against_root_too() -> None:
 
 @pytest.mark.parametrize("swap", [True, False])
 def test_memfd_is_kept_from_swap(monkeypatch: pytest.MonkeyPatch, swap: bool) -> None:
-    monkeypatch.setattr("enclave.workload.memory.memfd.is_swap_on", lambda: swap)
+    monkeypatch.setattr("enclave.workload.memory.memfd.swap_in_use", lambda: swap)
     memory = MemfdMemory()
     file = memory.create("file", 4096)
     assert file.swappable
@@ -152,7 +153,7 @@ def test_memfd_is_kept_from_swap(monkeypatch: pytest.MonkeyPatch, swap: bool) ->
 
 
 def test_swap_is_read_from_the_kernel() -> None:
-    assert is_swap_on() == (Path("/proc/swaps").read_text().count("\n") > 1)
+    assert swap_in_use() == (Path("/proc/swaps").read_text().count("\n") > 1)
 
 
 def test_wipe_overwrites_what_others_still_hold(memory: ProtectedMemory) -> None:

@@ -101,7 +101,7 @@ SOURCES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "backslash": (raw_name(b"a\\b.txt"), "suite", "manifest_path_unsafe"),
     "not_nfc": (raw_name("e\u0301.txt".encode()), "suite", "manifest_path_unsafe"),
     "case": (pair("X.txt", "x.txt"), "suite", "manifest_duplicate_path"),
-    "compatibility": (pair("ﬁ.txt", "fi.txt"), "suite", "manifest_duplicate_path"),
+    "compatibility": (pair("ﬁ.txt", "fi.txt"), "model", "manifest_duplicate_path"),
     "pickle": (raw_name(b"pytorch_model.bin"), "model", "model_pickle"),
     "code": (raw_name(b"modeling.py"), "model", "model_file_kind"),
 }

@@ -156,13 +156,14 @@ def _record_policies(
         "attestation_policy": parse_policy,
         "reference_values": parse_reference_values,
     }
+    options = {"attestation_policy": "--policy", "reference_values": "--reference-values"}
     used: dict[str, Any] = dict.fromkeys(own)
     for name, given in own.items():
         data = given if given is not None else sources.documents.get(pinned.get(name, ""))
         if not pinned:
             checks.skip("policies", name, _UNREADABLE)
         elif data is None:
-            checks.skip("policies", name, f"not at hand: give --{name.replace('_', '-')} FILE")
+            checks.skip("policies", name, f"not at hand: give {options[name]} FILE")
         else:
 
             def refuse_other(data: bytes = data, name: str = name) -> str:

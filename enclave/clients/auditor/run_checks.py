@@ -77,7 +77,8 @@ def _wipe(facts: RunFacts) -> str:
     if facts.wipe.files < 1 or facts.wipe.bytes < 1:
         raise ReceiptRefused("receipt_wipe_unverified", expected="files that were overwritten")
     return (
-        f"the enclave overwrote {facts.wipe.files} files ({facts.wipe.bytes} bytes) and read "
+        f"the enclave overwrote all it opened, at most {facts.wipe.files} files and "
+        f"{facts.wipe.bytes} bytes, and read "
         "them back as zero"
     )
 

@@ -13,7 +13,12 @@ from pathlib import Path
 from enclave.core.errors import Refusal, SealedRefused
 from enclave.core.sealed.manifest import ArtifactLimits, refuse_file_count, refuse_total_size
 from enclave.core.sealed.model_files import refuse_unsafe_model_file
-from enclave.core.sealed.paths import MAX_DEPTH, parse_path, refuse_colliding_paths
+from enclave.core.sealed.paths import (
+    MAX_DEPTH,
+    parse_input_path,
+    parse_path,
+    refuse_colliding_paths,
+)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO that took a file's place must not wait for a writer.
@@ -135,6 +140,8 @@ def _refuse_unsafe(files: tuple[SourceFile, ...], artifact: str) -> None:
         _named(file.path, lambda path=file.path: parse_path(path, "file"))  # type: ignore[misc]
         if artifact == "model":
             refuse_unsafe_model_file(file.path, _show(file.path))
+        else:
+            _named(file.path, lambda path=file.path: parse_input_path(path, "file"))  # type: ignore[misc]
     refuse_colliding_paths(file.path for file in files)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -9,6 +10,7 @@ from enclave.core.errors import SealedRefused
 
 MAX_PATH_BYTES = 255
 MAX_DEPTH = 16
+_INPUT_COMPONENT = re.compile(r"[A-Za-z0-9_@+=,-][A-Za-z0-9_.@+=, -]{0,127}\Z")
 
 
 def parse_path(path: str, place: str) -> str:
@@ -25,6 +27,23 @@ def parse_path(path: str, place: str) -> str:
             got=f"{place}: {fault}",
         )
     return path
+
+
+def parse_input_path(path: str, place: str) -> tuple[str, ...]:
+    """The components of a path that a sandbox takes: ASCII, none beginning with a dot.
+
+    The rule for suites and bundles, held where they are sealed and where they are copied in.
+    Raises SealedRefused `manifest_path_unsafe`.
+    """
+    names = tuple(path.split("/"))
+    if len(names) > MAX_DEPTH or not all(_INPUT_COMPONENT.match(name) for name in names):
+        raise SealedRefused(
+            "manifest_path_unsafe",
+            expected="in suites and bundles: ASCII letters, digits and _.@+=, - without a "
+            "leading dot",
+            got=f"{place}: a name that no sandbox takes",
+        )
+    return names
 
 
 def _find_fault(path: str) -> str:

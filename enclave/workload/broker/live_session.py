@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from attestation.collect import Attester
 from enclave.core.canonical import digest_bytes
-from enclave.core.grant import OpenedGrant, open_grant, parse_grant
+from enclave.core.grant import open_grant, parse_grant
 from enclave.core.hpke import RecipientPrivateKey, generate_private, public_bytes
 from enclave.core.run_facts import IsolationFacts, SessionKeys
 from enclave.core.session import AcceptedGrant, Session
@@ -16,8 +15,17 @@ from enclave.core.vocabulary import SESSION_SIZE
 from enclave.workload.broker.board import ProgressBoard
 from enclave.workload.broker.gate_client import GateClient
 from enclave.workload.broker.plans import LoadedPlan
+from enclave.workload.memory.secret_key import SecretKey
 
 _CHALLENGE_SIZE = 32
+
+
+@dataclass(frozen=True, repr=False)
+class GrantedKey:
+    """An artifact key, locked and wipeable, and its commitment salt (32 bytes)."""
+
+    key: SecretKey
+    salt: bytes
 
 
 @dataclass(repr=False)
@@ -29,7 +37,7 @@ class LiveSession:
     gate: GateClient
     isolation: IsolationFacts
     private_key: RecipientPrivateKey | None
-    keys: dict[str, OpenedGrant] = field(default_factory=dict)
+    keys: dict[str, GrantedKey] = field(default_factory=dict)
     run: int = 0
     board: ProgressBoard | None = None
 
@@ -59,15 +67,17 @@ class LiveSession:
         self.state.accept_grant(
             AcceptedGrant(parsed.artifact, role, parsed.evidence, opened.run, digest)
         )
-        self.keys[parsed.artifact] = opened
+        self.keys[parsed.artifact] = GrantedKey(SecretKey(opened.key), opened.salt)
         return parsed.artifact
 
     def forget_keys(self) -> None:
-        """Drop the decryption key and every granted key.
+        """Overwrite every granted key and drop the decryption key.
 
-        Python can not overwrite them: what it holds is gone with the process at the latest.
+        Copies inside libraries are out of reach: they are gone with the process at the latest.
         """
         self.private_key = None
+        for granted in self.keys.values():
+            granted.key.wipe()
         self.keys.clear()
 
     def close(self) -> None:
@@ -95,8 +105,3 @@ def open_session(
         gate.close()
         raise
     return LiveSession(loaded, state, gate, isolation, private_key)
-
-
-def collect_over(attester: Attester, report_data: bytes) -> bytes:
-    """Evidence over 64 bytes of report data, as bundle bytes."""
-    return attester.collect_evidence(report_data).to_bytes()

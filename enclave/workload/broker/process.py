@@ -29,6 +29,7 @@ from enclave.workload.isolation.kernel import harden_process
 from enclave.workload.isolation.swap import refuse_swap
 from enclave.workload.launcher.client import LauncherClient
 from enclave.workload.launcher.selftest import demand_tier, run_selftest
+from enclave.workload.memory.process import disable_core_dumps, make_undumpable
 from enclave.workload.service.identity import ServerIdentity, make_server_identity
 from enclave.workload.service.peers import refuse_unpinnable
 from enclave.workload.service.server import RunningServer, serve_enclave
@@ -44,6 +45,8 @@ def main() -> int:
     """Serve; the exit status is 0 after a clean stop."""
     options = _parse_arguments()
     harden_process()
+    disable_core_dumps()
+    make_undumpable()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())

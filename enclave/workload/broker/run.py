@@ -160,7 +160,7 @@ def _open_artifacts(
         with around.stores[artifact].open_source() as source:
             opened[artifact] = open_artifact(
                 source,
-                granted.key,
+                granted.key.view,
                 granted.salt,
                 terms.commitment,
                 memory,
@@ -202,7 +202,7 @@ def _state_facts(
         controls=tuple(sorted(control.id for control in policy.controls)),
         completed=release.completed,
         failed=release.failed,
-        wipe=WipeFacts(wiped.files, wiped.bytes),
+        wipe=WipeFacts(_round_up(wiped.files), _round_up(wiped.bytes)),
         releases=tuple(
             SealedRelease(view.view, view.role, view.digest, len(view.sealed))
             for view in release.views
@@ -212,3 +212,8 @@ def _state_facts(
         started_slot=print_slot(started, policy.slot_seconds),
         finished_slot=print_slot(finished, policy.slot_seconds),
     )
+
+
+def _round_up(count: int) -> int:
+    """The next power of two: exact totals would tell each party the size of the other's secrets."""
+    return 1 << (count - 1).bit_length() if count > 1 else count

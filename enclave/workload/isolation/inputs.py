@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-from enclave.core.errors import RunRefused
+from enclave.core.errors import RunRefused, SealedRefused
 from enclave.core.fields import Fields
+from enclave.core.sealed.paths import parse_input_path
 from enclave.workload.frames import receive_frame, send_frame
 
 TREES: Final = ("bundle", "suite")
 _BATCH: Final = 64
-_MAX_DEPTH: Final = 16
 _CHUNK: Final = 1024 * 1024
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_COMPONENT = re.compile(r"[A-Za-z0-9_@+=,-][A-Za-z0-9_.@+=, -]{0,127}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,10 @@ def split_safe_path(path: str) -> tuple[str, ...]:
     Printable ASCII components that do not start with a dot, at most 16 of
     them, no empty one: nothing that names a parent, a root or a hidden file.
     """
-    parts = tuple(path.split("/"))
-    if len(parts) > _MAX_DEPTH or not all(_COMPONENT.match(part) for part in parts):
-        raise RunRefused("input_path", expected="a safe relative path")
-    return parts
+    try:
+        return parse_input_path(path, "file")
+    except SealedRefused:
+        raise RunRefused("input_path", expected="a safe relative path") from None
 
 
 def send_inputs(control: socket.socket, files: Sequence[InputFile]) -> None:

@@ -10,7 +10,7 @@ from enclave.core.errors import IsolationRefused
 def swap_in_use(table: str = "/proc/swaps") -> bool:
     """Whether any swap area is active; an unreadable table counts as active."""
     try:
-        lines = Path(table).read_text("ascii", "replace").splitlines()
+        lines = Path(table).read_text("utf-8", "replace").splitlines()
     except OSError:
         return True
     return len(lines) > 1

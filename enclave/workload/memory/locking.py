@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -18,18 +17,6 @@ def lock_mapping(mapping: mmap.mmap) -> bool:
         return bool(_libc.mlock(ctypes.addressof(first), len(mapping)) == 0)
     finally:
         del first  # else the mapping could never be closed
-
-
-def is_swap_on() -> bool:
-    """Whether the machine has any swap now; unreadable counts as yes.
-
-    Who can switch it on later is root in here, and can read memory without it.
-    """
-    try:
-        lines = Path("/proc/swaps").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return True
-    return len(lines) != 1  # only the heading
 
 
 class LockedBuffer:

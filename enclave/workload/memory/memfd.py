@@ -13,7 +13,8 @@ import fcntl
 import mmap
 import os
 
-from enclave.workload.memory.locking import is_swap_on, lock_mapping
+from enclave.workload.isolation.swap import swap_in_use
+from enclave.workload.memory.locking import lock_mapping
 from enclave.workload.memory.protected import (
     FileList,
     WipeReport,
@@ -72,7 +73,7 @@ class MemfdFile:
             if self.size:
                 self._mapping = mmap.mmap(self._descriptor, self.size)
                 # Locking maps every page, a tenth of the time that opening takes.
-                self.swappable = is_swap_on() and not lock_mapping(self._mapping)
+                self.swappable = swap_in_use() and not lock_mapping(self._mapping)
             os.fchmod(self._descriptor, 0o444)
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
             reading = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
