@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     RUN = 9
     RECEIPT = 10
     INCOMPLETE = 11
+    WORKLOAD = 70
 
 
 MEANINGS: dict[ExitCode, str] = {
@@ -39,6 +40,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.RUN: "the run or the release was refused; no result came out",
     ExitCode.RECEIPT: "the receipt does not prove what it claims",
     ExitCode.INCOMPLETE: "the audit found no fault but could not check everything",
+    ExitCode.WORKLOAD: "`serve`: the workload refused to start; its message says why",
 }
 
 _BY_STAGE: dict[str, ExitCode] = {
