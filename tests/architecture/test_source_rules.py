@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = ("enclave/core", "attestation/parse", "attestation/verify", "attestation/appraise")
+PURE = (
+    "enclave/core",
+    *("attestation/parse", "attestation/verify", "attestation/appraise", "attestation/types"),
+)
 MAX_LINES = 400
 VERDICT_PREFIXES = ("verify_", "appraise_", "grant_", "release_")
 FORBIDDEN_NAMES = ("utils", "helpers", "manager", "misc", "common")

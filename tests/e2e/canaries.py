@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -81,4 +82,46 @@ def search_processes(pids: Iterable[int], canaries: Iterable[str]) -> list[str]:
             except OSError:
                 continue
             found += [f"{name} of {pid}: {hit}" for hit in find_canaries(data, wanted)]
+    return found
+
+
+def search_inside(pids: Iterable[int], canaries: Iterable[str]) -> list[str]:
+    """The file systems in memory as the workload's own processes see them, and their memfds."""
+    wanted = list(canaries)
+    found = []
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/mounts").read_text().splitlines()
+            links = list(Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            continue
+        for line in lines:
+            _, point, kind, *_ = line.split()
+            if kind in {"tmpfs", "ramfs"}:
+                try:
+                    found += search_tree(Path(f"/proc/{pid}/root{point}"), wanted)
+                except OSError:
+                    continue  # ended in between
+        for link in links:
+            try:
+                if "memfd" in str(link.readlink()):
+                    found += find_canaries(link.read_bytes(), wanted)
+            except OSError:
+                continue
+    return found
+
+
+def search_temporary(since: float, canaries: Iterable[str], *, skip: Path) -> list[str]:
+    """Regular files of the usual temporary places that were written after `since`."""
+    wanted = list(canaries)
+    found = []
+    for folder in (Path("/tmp"), Path("/dev/shm"), Path("/run"), Path("/var/tmp")):
+        for path in files_below(folder):
+            try:
+                state = path.lstat()
+                recent = state.st_mtime >= since and skip not in path.parents
+                if recent and stat.S_ISREG(state.st_mode) and state.st_size <= 2**26:
+                    found += [f"{path}: {hit}" for hit in find_canaries(path.read_bytes(), wanted)]
+            except OSError:
+                continue
     return found

@@ -12,7 +12,8 @@ import pytest
 
 from enclave.cli.demo_processes import command_line
 from enclave.core.errors import Refusal
-from tests.e2e.canaries import make_canary, search_tree
+from tests.e2e.canaries import make_canary, search_inside, search_temporary, search_tree
+from tests.e2e.conftest import AS_ROOT
 from tests.e2e.evaluation import Evaluation, Workload, rows
 
 pytestmark = pytest.mark.slow
@@ -83,6 +84,7 @@ def test_client_killed_in_an_upload(heavy: Evaluation) -> None:
 
 def test_workload_killed_in_a_run(tmp_path: Path, tiny_model: Path) -> None:
     """No secret stays on disk, the run is spent, the next one works."""
+    started = time.time()
     canary = make_canary("prompt")
     prompts = rows(12, pause=0.5)
     prompts[0]["prompt"] += canary
@@ -93,11 +95,12 @@ def test_workload_killed_in_a_run(tmp_path: Path, tiny_model: Path) -> None:
         command = command_line("run", *evaluation.arguments(workload, "owner"), "--json")
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         await_spent(evaluation, 1)
-        time.sleep(3)
+        await_open(workload, canary)
         workload.kill()
         running.communicate(timeout=60)
         assert running.returncode != 0
     assert search_tree(evaluation.workload, [canary]) == []
+    assert search_temporary(started, [canary], skip=tmp_path) == []
     assert not [mount for mount in mounts() if str(tmp_path) in mount]
     with evaluation.serve() as workload:
         with pytest.raises(Refusal) as refusal:
@@ -123,6 +126,17 @@ def await_spent(evaluation: Evaluation, run: int) -> None:
                 return
         time.sleep(0.05)
     raise AssertionError("the run was never recorded")
+
+
+def await_open(workload: Workload, canary: str) -> None:
+    """Until the prompts are open in memory; another user's memory can be seen only as root."""
+    if not AS_ROOT:
+        time.sleep(5)
+        return
+    end = time.monotonic() + 60
+    while not search_inside(workload.descendants(), [canary]):
+        assert time.monotonic() < end, "the prompts never opened"
+        time.sleep(0.1)
 
 
 def mounts() -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import stat
 import threading
 import time
 from pathlib import Path
@@ -15,9 +14,10 @@ from safetensors.torch import save_file
 
 from tests.e2e.canaries import (
     files_below,
-    find_canaries,
     make_canary,
+    search_inside,
     search_processes,
+    search_temporary,
     search_tree,
 )
 from tests.e2e.conftest import AS_ROOT
@@ -63,7 +63,7 @@ class Watcher:
             self.hits.update(search_processes(everyone, self._canaries))
             self.rounds += 1
             if len(self.seen_inside) < len(self._canaries):
-                hits = inside_hits(self._workload, self._canaries)
+                hits = search_inside(self._workload.descendants(), self._canaries)
                 self.seen_inside.update(hit.split(": ")[-1] for hit in hits if "plain" in hit)
 
 
@@ -86,7 +86,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict:
         with Watcher(workload, wanted) as watcher:
             evaluation.run(workload)
         results = {p: evaluation.call(workload, p, "result") for p in ("owner", "evaluator")}
-        trees = inside_hits(workload, wanted)
+        trees = search_inside(workload.descendants(), wanted)
     return {
         "evaluation": evaluation,
         "canaries": canaries,
@@ -95,29 +95,6 @@ def story(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict:
         "inside": trees,
         "started": started,
     }
-
-
-def inside_hits(workload: Workload, wanted: list[str]) -> list[str]:
-    """The workload's file systems as its own processes see them: their private mounts too."""
-    found = []
-    for pid in workload.descendants():
-        mounts = Path(f"/proc/{pid}/mounts")
-        try:
-            lines = mounts.read_text().splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            _, point, kind, *_ = line.split()
-            if kind in {"tmpfs", "ramfs"}:
-                found += search_tree(Path(f"/proc/{pid}/root{point}"), wanted)
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                target = str(link.readlink())
-                if "memfd" in target or target.startswith("/memory"):
-                    found += find_canaries(link.read_bytes(), wanted)
-            except OSError:
-                continue
-    return found
 
 
 def test_search_finds_what_is_there(story: dict) -> None:
@@ -160,18 +137,8 @@ def test_no_canary_in_the_workloads_file_systems_after_the_run(story: dict) -> N
 
 
 def test_no_canary_in_temporary_directories(story: dict) -> None:
-    evaluation = story["evaluation"]
-    for folder in (Path("/tmp"), Path("/dev/shm"), Path("/run"), Path("/var/tmp")):
-        mine = [path for path in files_below(folder) if evaluation.root not in path.parents]
-        for path in mine:
-            try:
-                state = path.lstat()
-                recent = state.st_mtime >= story["started"]
-                if not recent or not stat.S_ISREG(state.st_mode) or state.st_size > 2**26:
-                    continue
-                assert find_canaries(path.read_bytes(), story["canaries"].values()) == []
-            except OSError:
-                continue
+    root = story["evaluation"].root
+    assert search_temporary(story["started"], story["canaries"].values(), skip=root) == []
 
 
 def test_results_carry_numbers_only(story: dict) -> None:

@@ -13,8 +13,10 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_status import rpc_status
 
 from enclave.clients.channel.bootstrap import fetch_server_certificate
 from enclave.clients.channel.client import EnclaveClient
@@ -106,6 +108,21 @@ def test_health_knows_no_delegates(enclave_server: Enclave, wire_world: WireWorl
     ):
         health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
     assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_health_demands_a_deadline_and_says_so_typed(
+    enclave_server: Enclave, wire_world: WireWorld
+) -> None:
+    with (
+        raw_channel(enclave_server, wire_world.owner) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    status = rpc_status.from_call(caught.value)
+    assert status is not None
+    detail = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(detail)
+    assert detail.reason == "deadline_missing"
 
 
 def list_services(enclave: Enclave, keys: PartyKeys) -> set[str]:

@@ -114,7 +114,7 @@ class CallBorder:
     ) -> Iterator[tuple[Caller, Plan, Request]]:
         caller: Caller | None = None
         try:
-            _refuse_deadline(context.time_remaining(), longest)
+            refuse_deadline(context.time_remaining(), longest)
             key = caller_key(context)
             self._peers.refuse_stranger(key)
             with self._peers.admit(key, context) as call:
@@ -149,7 +149,7 @@ def first_message(messages: Iterator[bytes]) -> bytes:
         return b""
 
 
-def _refuse_deadline(remaining: float | None, longest: float) -> None:
+def refuse_deadline(remaining: float | None, longest: float) -> None:
     # gRPC says "no deadline" as a time beyond every calendar.
     if remaining is None or remaining > 10 * 365 * 86400:
         raise ChannelRefused("deadline_missing", expected="a deadline on every call")

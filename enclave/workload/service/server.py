@@ -10,12 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from grpc_health.v1 import health, health_pb2
+from grpc_status import rpc_status
 
+from enclave.core.errors import Refusal
 from enclave.wire.allocator import keep_memory_flat
 from enclave.wire.errors import ChannelRefused
 from enclave.wire.methods import SERVICE
+from enclave.wire.refusals import describe_refusal, print_status
 from enclave.wire.transport import server_options
-from enclave.workload.service.calls import CallBorder, first_message
+from enclave.workload.service.calls import CallBorder, first_message, refuse_deadline
 from enclave.workload.service.facade import EnclaveFacade
 from enclave.workload.service.identity import ServerIdentity
 from enclave.workload.service.peers import PeerRegistry, caller_key
@@ -25,6 +28,7 @@ _THREADS = 32
 # Below the threads: a call that gRPC accepted always finds one.
 _CONCURRENT_CALLS = 28
 _STOP_SECONDS = 2.0
+_HEALTH_SECONDS = 60.0
 _TLS_HANDSHAKE_RECORD = 0x16
 
 
@@ -90,13 +94,18 @@ def _add_health(server: grpc.Server, peers: PeerRegistry) -> None:
 
     def check(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
+            refuse_deadline(context.time_remaining(), _HEALTH_SECONDS)
             key = caller_key(context)
             peers.refuse_stranger(key)
             with peers.admit(key, context):
                 request = health_pb2.HealthCheckRequest.FromString(first_message(messages))
+        except Refusal as refusal:
+            _, status = print_status(describe_refusal(refusal))
+            context.abort_with_status(rpc_status.to_status(status))
         except Exception:  # noqa: BLE001 -- whatever it was, no answer
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "peer_unknown")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "request_malformed")
         if request.service not in {"", SERVICE}:
+            # The code that the health protocol itself asks for.
             context.abort(grpc.StatusCode.NOT_FOUND, "service_unknown")
         reply = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
         return bytes(reply.SerializeToString())
