@@ -217,6 +217,9 @@ def _show_ending(
     output.say()
     output.done(f"Everything in {seconds:.0f} s")
     output.say(f"Receipt: {receipt}")
-    output.say(f"Check it yourself: doubleblind audit {receipt}")
+    command = Path(sys.prefix) / "bin" / "doubleblind"
+    output.say(
+        f"Check it yourself: {command if command.is_file() else 'doubleblind'} audit {receipt}"
+    )
     if json.dumps(releases["owner"]["views"]) != json.dumps(releases["evaluator"]["views"]):
         output.warn("the two parties opened different numbers")
