@@ -18,15 +18,17 @@ from enclave.core.grant import parse_grant
 from enclave.core.party import parse_party
 from enclave.core.plan import parse_plan
 from enclave.core.receipt import parse_receipt, verify_receipt_envelope
+from enclave.core.release_view import parse_view
 from enclave.core.result_frame import parse_result
 from enclave.core.result_policy import parse_result_policy
 from enclave.core.times import parse_time
 from tests.core.document_vectors import apply
 from tests.core.test_binding import by_the_page
+from tests.core.view_vectors import view_cases
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "core"
 ROOT = Path(__file__).parents[2]
-COUNTS = {"binding": 22, "documents": 74, "approvals": 20, "frames": 37, "receipts": 9}
+COUNTS = {"binding": 22, "documents": 74, "approvals": 20, "frames": 37, "views": 15, "receipts": 9}
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "party": parse_party,
     "plan": parse_plan,
@@ -140,6 +142,22 @@ def test_frames(case: Case) -> None:
         refused(case, lambda: parse_result(raw(case["frame"]), plan, policy))
         return
     assert dict(parse_result(raw(case["frame"]), plan, policy).steps) == case["steps"]
+
+
+@cases("views")
+def test_views(case: Case) -> None:
+    policy = parse_result_policy(raw(FILES["views"]["policy"]))
+    data, name = raw(case["bytes"]), FILES["views"]["view"]
+    if "error" in case:
+        refused(case, lambda: parse_view(data, name, policy))
+        return
+    view = parse_view(data, name, policy)
+    assert [metric.steps for metric in view.metrics] == case["steps"]
+    assert view.to_bytes(policy.release_bytes) == data
+
+
+def test_views_are_what_their_writer_writes() -> None:
+    assert FILES["views"] == view_cases()
 
 
 @cases("receipts")
